@@ -1,0 +1,123 @@
+# Each target sets up what it needs: a virtual environment in .venv with PyTorch, and torchneuron
+# built in place. Both are kept, and redone only when what they come from has changed.
+#
+# Needs: make, g++ (12 or later), Python 3.11 or later with its venv module and headers
+# (Debian and Ubuntu: apt-get install make g++ python3-venv python3-dev).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check
+# Inside the environment, so that deleting it undoes them too.
+STAMPS := $(VENV)/stamps
+TORCH  := torch==2.13.0
+
+CXX_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.cc' -o -name '*.h')
+CXX_TESTS   := $(wildcard tests/csrc/*.cc)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test lint format sanitize bench clean
+
+help:
+	@echo "make demo      run the demonstration"
+	@echo "make test      run all tests"
+	@echo "make lint      check style and types"
+	@echo "make format    put the style right"
+	@echo "make sanitize  run the C++ tests with the address and undefined-behaviour sanitizers"
+	@echo "make bench     run the benchmarks"
+	@echo "make clean     remove what the other targets made"
+
+# ---- set-up
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "torchneuron needs Python 3.11 or later: set PYTHON=<path> (this is $$($(PYTHON) -V))."; exit 1; }
+	@echo "== virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "Python's venv module is missing (Debian and Ubuntu: apt-get install python3-venv)."; exit 1; }
+	@mkdir -p $(@D) && touch $@
+
+# PyTorch first and alone, so that nothing installed later chooses another one.
+$(STAMPS)/torch: $(STAMPS)/venv
+	@echo "== PyTorch"
+	$(PIP) "setuptools>=77" ninja "$(TORCH)"
+	@touch $@
+
+$(STAMPS)/requirements: pyproject.toml data-packages.txt $(STAMPS)/torch
+	@echo "== packages"
+	$(PIP) xla-cpu-pjrt==0.0.1
+	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print("\n".join(p["dependencies"] + p["optional-dependencies"]["test"] \
+	  + p["optional-dependencies"]["examples"]))' > $(STAMPS)/requirements.txt
+	$(PIP) "$(TORCH)" -r $(STAMPS)/requirements.txt
+	$(PIP) --no-deps -r data-packages.txt
+	@touch $@
+
+$(STAMPS)/build: setup.py $(CXX_SOURCES) $(STAMPS)/requirements
+	@echo "== torchneuron (the first build takes a few minutes)"
+	$(PIP) --no-build-isolation --no-deps --verbose -e .
+	@touch $@
+
+$(STAMPS)/lint: pyproject.toml $(STAMPS)/requirements
+	@echo "== tools"
+	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print("\n".join(p["optional-dependencies"]["dev"]))' > $(STAMPS)/dev-requirements.txt
+	$(PIP) -r $(STAMPS)/dev-requirements.txt
+	@touch $@
+
+build: $(STAMPS)/build
+
+# ---- targets
+
+demo: $(STAMPS)/build
+	$(BIN)/python -m examples.demo
+
+test: $(STAMPS)/build
+	$(BIN)/python -m pytest -q tests
+
+lint: $(STAMPS)/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_TESTS)
+	$(BIN)/mypy
+
+format: $(STAMPS)/lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_TESTS)
+
+bench: $(STAMPS)/build
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info torchneuron/_C*.so .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- the core with sanitizers
+
+SAN       := build/sanitize
+SAN_FLAGS := -std=c++20 -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer \
+             -fsanitize=address,undefined -fno-sanitize-recover=undefined -Icsrc
+CORE      := $(wildcard csrc/pjrt/*.cc)
+SAN_OBJS  := $(CORE:%.cc=$(SAN)/%.o) $(SAN)/tests/csrc/core_test.o
+FAKES     := $(SAN)/whole.so $(SAN)/short.so $(SAN)/major.so
+PACKAGES   = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+HEADER     = $(PACKAGES)/xla_plugins/xla_cpu_pjrt/include
+
+$(SAN)/%.o: %.cc $(CXX_SOURCES) | $(STAMPS)/requirements
+	@mkdir -p $(@D)
+	$(CXX) $(SAN_FLAGS) -isystem $(HEADER) -c $< -o $@
+
+$(SAN)/short.so: VARIANT := -DFAKE_LAST=PJRT_Client_AddressableDevices
+$(SAN)/major.so: VARIANT := -DFAKE_MAJOR=9
+$(FAKES): tests/csrc/fake_plugin.cc | $(STAMPS)/requirements
+	@mkdir -p $(@D)
+	$(CXX) $(SAN_FLAGS) -isystem $(HEADER) $(VARIANT) -shared -fPIC $< -o $@
+
+$(SAN)/core_test: $(SAN_OBJS)
+	$(CXX) $(SAN_FLAGS) $^ -ldl -pthread -o $@
+
+sanitize: $(SAN)/core_test $(FAKES)
+	TF_CPP_MIN_LOG_LEVEL=1 $(SAN)/core_test $(FAKES) \
+	  $(PACKAGES)/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so \
+	  $(PACKAGES)/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so

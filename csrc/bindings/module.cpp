@@ -1,0 +1,11 @@
+// torchneuron._C
+#include <pybind11/pybind11.h>
+
+#include "bindings/pjrt.h"
+#include "bindings/runtime.h"
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "The C++ core of torchneuron.";
+  tn::init_pjrt(m);
+  tn::init_runtime(m);
+}

@@ -1,0 +1,24 @@
+#include "runtime/fork.h"
+
+#include <atomic>
+
+#include <pthread.h>
+
+namespace tn::runtime {
+namespace {
+
+std::atomic<bool> g_forked{false};
+
+} // namespace
+
+void watch_forks() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
+  (void)registered;
+}
+
+bool in_forked_child() noexcept {
+  return g_forked.load(std::memory_order_relaxed);
+}
+
+} // namespace tn::runtime

@@ -1,0 +1,232 @@
+#include "runtime/queue.h"
+
+#include <algorithm>
+
+#include <c10/util/Exception.h>
+#include <c10/util/thread_name.h>
+
+#include "runtime/dtype.h"
+#include "runtime/metrics.h"
+
+namespace tn::runtime {
+namespace {
+
+constexpr int kSpins = 4000; // a few tens of microseconds: cheaper than a wake-up between two ops
+
+std::string describe(const Task& task, const std::string& reason) {
+  std::string text = reason + " (in " + task.program->label;
+  if (!task.program->origin.empty()) {
+    text += ", first issued at " + task.program->origin;
+  }
+  return text + ")";
+}
+
+// PJRT's code for an exhausted resource (absl's canonical code space).
+constexpr int kResourceExhausted = 8;
+
+} // namespace
+
+LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal)
+    : client_(std::move(client)), ordinal_(ordinal), ring_(kCapacity) {
+  thread_ = std::thread([this] {
+    c10::setThreadName("neuron-launch");
+    run();
+  });
+}
+
+LaunchQueue::~LaunchQueue() {
+  shutdown();
+}
+
+void LaunchQueue::shutdown() {
+  if (stopping_.exchange(true)) {
+    return;
+  }
+  wake();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void LaunchQueue::wake() noexcept {
+  std::lock_guard<std::mutex> guard(sleep_mutex_);
+  work_.notify_one();
+}
+
+void LaunchQueue::submit(Task&& task) {
+  std::lock_guard<std::mutex> guard(producers_);
+  TORCH_CHECK(
+      !stopping_.load(std::memory_order_relaxed), "the neuron runtime has been shut down (interpreter exit)");
+  const uint64_t slot = head_.load(std::memory_order_relaxed);
+  if (slot - tail_.load(std::memory_order_acquire) >= kCapacity) {
+    std::unique_lock<std::mutex> lock(sleep_mutex_);
+    waiting_for_room_.store(1);
+    room_.wait(lock, [&] { return slot - tail_.load(std::memory_order_seq_cst) < kCapacity / 2; });
+    waiting_for_room_.store(0);
+  }
+  ring_[slot % kCapacity] = std::move(task);
+  head_.store(slot + 1, std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_seq_cst) != 0) {
+    wake();
+  }
+}
+
+void LaunchQueue::run() {
+  int idle_spins = 0;
+  while (true) {
+    const uint64_t slot = tail_.load(std::memory_order_relaxed);
+    if (slot != head_.load(std::memory_order_acquire)) {
+      idle_spins = 0;
+      Task& task = ring_[slot % kCapacity];
+      process(task);
+      tail_.store(slot + 1, std::memory_order_seq_cst);
+      if (waiting_for_room_.load(std::memory_order_seq_cst) != 0) {
+        std::lock_guard<std::mutex> guard(sleep_mutex_);
+        room_.notify_all();
+      }
+      continue;
+    }
+    if (stopping_.load(std::memory_order_relaxed)) {
+      return;
+    }
+    if (++idle_spins < kSpins) {
+      __builtin_ia32_pause();
+      continue;
+    }
+    std::unique_lock<std::mutex> lock(sleep_mutex_);
+    sleeping_.store(1, std::memory_order_seq_cst);
+    work_.wait(lock, [&] {
+      return slot != head_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_relaxed);
+    });
+    sleeping_.store(0, std::memory_order_relaxed);
+    idle_spins = 0;
+  }
+}
+
+void LaunchQueue::process(Task& task) {
+  switch (task.kind) {
+    case Task::Kind::kExecute: execute(task); break;
+    case Task::Kind::kRecord: record(task); break;
+    case Task::Kind::kBlock: task.event->wait(); break;
+    case Task::Kind::kCall: task.call(); break;
+  }
+  // Drop the references now, not when the slot is used again: they hold device memory.
+  task.inputs.clear();
+  task.outputs.clear();
+  task.program.reset();
+  task.event.reset();
+  task.call = nullptr;
+}
+
+const pjrt::Buffer& LaunchQueue::buffer_of(Value& value) {
+  if (value.state() == Value::State::kUndefined) {
+    const std::vector<std::byte> zeros(
+        static_cast<size_t>(value.numel()) * c10::elementSize(value.dtype()), std::byte{0});
+    const int64_t dims = value.numel();
+    value.define(client_->from_host(zeros.data(), to_pjrt(value.dtype()), &dims, 1, ordinal_));
+  }
+  return value.buffer();
+}
+
+void LaunchQueue::execute(Task& task) {
+  std::shared_ptr<const Failure> failure;
+  try {
+    for (const ValuePtr& input : task.inputs) {
+      if (input->wait() == Value::State::kFailed) {
+        failure = input->failure();
+        break;
+      }
+    }
+    if (!failure) {
+      launch(task);
+      return;
+    }
+  } catch (const pjrt::Error& error) {
+    failure = std::make_shared<Failure>(
+        Failure{describe(task, error.what()), error.code() == kResourceExhausted});
+  } catch (const std::exception& error) {
+    failure = std::make_shared<Failure>(Failure{describe(task, error.what()), false});
+  }
+  for (const ValuePtr& output : task.outputs) {
+    if (output->state() == Value::State::kPending) {
+      output->set_failure(failure);
+    }
+  }
+}
+
+void LaunchQueue::launch(Task& task) {
+  const size_t count = task.inputs.size();
+  arguments_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    arguments_[i] = buffer_of(*task.inputs[i]).get();
+  }
+  // A parameter is donated if this task holds the last reference to its value.
+  kept_.clear();
+  for (const int64_t parameter : task.program->donatable) {
+    if (task.inputs[static_cast<size_t>(parameter)].use_count() != 1) {
+      kept_.push_back(parameter);
+    }
+  }
+  results_.assign(task.outputs.size(), nullptr);
+  task.program->executable->execute(
+      arguments_.data(), count, results_.data(), kept_.data(), kept_.size());
+  counters().executions.fetch_add(1, std::memory_order_relaxed);
+  for (size_t i = 0; i < task.outputs.size(); ++i) {
+    pjrt::Buffer buffer(client_, results_[i]);
+    if (i == 0) {
+      track(task.stream, buffer);
+    }
+    task.outputs[i]->set_buffer(std::move(buffer));
+  }
+}
+
+void LaunchQueue::track(c10::StreamId stream, const pjrt::Buffer& buffer) {
+  pjrt::Event event = buffer.ready_event();
+  std::deque<pjrt::Event>& events = outstanding_[stream];
+  while (!events.empty() && events.front().ready()) {
+    events.pop_front();
+  }
+  if (!event.ready()) {
+    events.push_back(std::move(event));
+  }
+}
+
+void LaunchQueue::record(Task& task) {
+  EventStatePtr state = task.event;
+  for (auto& [stream, events] : outstanding_) {
+    if (task.stream >= 0 && stream != task.stream) {
+      continue;
+    }
+    for (const pjrt::Event& event : events) {
+      state->add_pending();
+      event.on_ready([state](const pjrt::Error*) { state->finish_one(); });
+    }
+  }
+  state->finish_one();
+}
+
+void LaunchQueue::synchronize(c10::StreamId stream) {
+  auto state = std::make_shared<EventState>();
+  Task task;
+  task.kind = Task::Kind::kRecord;
+  task.stream = stream;
+  task.event = state;
+  submit(std::move(task));
+  state->wait();
+}
+
+bool LaunchQueue::idle(c10::StreamId stream) {
+  auto state = std::make_shared<EventState>();
+  Task task;
+  task.kind = Task::Kind::kRecord;
+  task.stream = stream;
+  task.event = state;
+  submit(std::move(task));
+  // The marker passes the queue in microseconds when nothing is before it.
+  for (int spin = 0; spin < 200 && !state->done(); ++spin) {
+    std::this_thread::yield();
+  }
+  return state->done();
+}
+
+} // namespace tn::runtime

@@ -1,0 +1,96 @@
+// The launch queue: one bounded queue and one thread per device. Callers resolve what to run and queue
+// it; the thread calls PJRT, so that the two costs overlap.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <c10/core/Stream.h>
+#include <c10/util/SmallVector.h>
+
+#include "pjrt/client.h"
+#include "runtime/event.h"
+#include "runtime/value.h"
+
+namespace tn::runtime {
+
+// A program that can be launched; immutable once made.
+struct Program {
+  std::shared_ptr<pjrt::Executable> executable;
+  std::string label; // op and shapes, for errors: "aten::add.Tensor(float32[2, 3], ...)"
+  std::string origin; // Python line that first asked for it, may be empty
+  c10::SmallVector<int64_t, 4> donatable; // parameters that alias an output
+};
+using ProgramPtr = std::shared_ptr<const Program>;
+
+struct Task {
+  enum class Kind : uint8_t { kExecute, kRecord, kBlock, kCall };
+  Kind kind = Kind::kExecute;
+  c10::StreamId stream = 0;
+  ProgramPtr program;
+  c10::SmallVector<ValuePtr, 6> inputs;
+  c10::SmallVector<ValuePtr, 2> outputs;
+  EventStatePtr event; // kRecord, kBlock
+  std::function<void()> call; // kCall
+};
+
+class LaunchQueue {
+ public:
+  LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal);
+  ~LaunchQueue();
+  LaunchQueue(const LaunchQueue&) = delete;
+  LaunchQueue& operator=(const LaunchQueue&) = delete;
+
+  // Adds a task; blocks while the queue is full (back-pressure). Tasks run in the order of submission.
+  void submit(Task&& task);
+
+  // Blocks until all work submitted to `stream` (or to any, if negative) has completed on the device.
+  void synchronize(c10::StreamId stream);
+  // Whether that is so already.
+  bool idle(c10::StreamId stream);
+
+  // Completes what is queued and joins the thread. Later submissions are refused.
+  void shutdown();
+
+ private:
+  static constexpr size_t kCapacity = 4096;
+
+  void run();
+  void process(Task& task);
+  void execute(Task& task);
+  void launch(Task& task);
+  void track(c10::StreamId stream, const pjrt::Buffer& buffer);
+  void record(Task& task);
+  const pjrt::Buffer& buffer_of(Value& value);
+  void wake() noexcept;
+
+  std::shared_ptr<pjrt::Client> client_;
+  int ordinal_;
+  std::vector<Task> ring_;
+  std::mutex producers_;
+  std::atomic<uint64_t> head_{0}; // next slot to fill
+  std::atomic<uint64_t> tail_{0}; // next slot to run
+  std::atomic<uint32_t> sleeping_{0};
+  std::atomic<bool> stopping_{false};
+  std::mutex sleep_mutex_;
+  std::condition_variable work_;
+  std::condition_variable room_;
+  std::atomic<uint32_t> waiting_for_room_{0};
+  // Completion events of launched programs, oldest first; only the launch thread touches them.
+  std::unordered_map<c10::StreamId, std::deque<pjrt::Event>> outstanding_;
+  std::vector<PJRT_Buffer*> arguments_;
+  std::vector<int64_t> kept_;
+  std::vector<PJRT_Buffer*> results_;
+  std::thread thread_;
+};
+
+} // namespace tn::runtime

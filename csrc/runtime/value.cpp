@@ -1,0 +1,51 @@
+#include "runtime/value.h"
+
+#include <c10/util/Exception.h>
+
+#include "runtime/fork.h"
+
+namespace tn::runtime {
+
+Value::~Value() {
+  // A forked child inherits handles of a client whose threads do not exist there: leave them alone.
+  if (in_forked_child()) {
+    buffer_.release();
+  }
+}
+
+void Value::set_buffer(pjrt::Buffer buffer) {
+  buffer_ = std::move(buffer);
+  state_.store(State::kReady, std::memory_order_release);
+  state_.notify_all();
+}
+
+void Value::set_failure(std::shared_ptr<const Failure> failure) {
+  failure_ = std::move(failure);
+  state_.store(State::kFailed, std::memory_order_release);
+  state_.notify_all();
+}
+
+void Value::define(pjrt::Buffer buffer) {
+  buffer_ = std::move(buffer);
+  state_.store(State::kReady, std::memory_order_release);
+}
+
+Value::State Value::wait() const noexcept {
+  State now = state();
+  for (int spin = 0; now == State::kPending && spin < 2000; ++spin) {
+    __builtin_ia32_pause();
+    now = state();
+  }
+  while (now == State::kPending) {
+    state_.wait(State::kPending, std::memory_order_acquire);
+    now = state();
+  }
+  return now;
+}
+
+void raise(const Failure& failure) {
+  TORCH_CHECK_WITH(OutOfMemoryError, !failure.out_of_memory, failure.message);
+  TORCH_CHECK(false, failure.message);
+}
+
+} // namespace tn::runtime

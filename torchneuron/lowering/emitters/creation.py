@@ -1,0 +1,132 @@
+"""Tensors made of nothing: constants, ranges, identities."""
+
+import math
+from typing import Any
+
+import torch
+
+from torchneuron.lowering.builder import Builder, Number, Val
+from torchneuron.lowering.dtypes import is_complex, opmath
+from torchneuron.lowering.emitting import finish, shape_of, tensor
+from torchneuron.lowering.registry import emitter
+
+Arg = Val | Number
+
+
+def _filled(b: Builder, out: Any, value: Arg) -> Val:
+    if not isinstance(value, Val):
+        return b.full(shape_of(out), value, out.dtype)
+    return finish(b, value, out)
+
+
+# An uninitialised tensor reads as zeros.
+@emitter(
+    "aten.zeros",
+    "aten.zeros_like",
+    "aten.new_zeros",
+    "aten.zero",
+    "aten.empty.memory_format",
+    "aten.empty_like",
+    "aten.empty_strided",
+    "aten.empty_permuted",
+    "aten.new_empty",
+    "aten.new_empty_strided",
+    "aten._efficientzerotensor",
+)
+def zeros(b: Builder, out: Any, *_: Any, **__: Any) -> Val:
+    return b.full(shape_of(out), 0, out.dtype)
+
+
+@emitter("aten.ones", "aten.ones_like", "aten.new_ones")
+def ones(b: Builder, out: Any, *_: Any, **__: Any) -> Val:
+    return b.full(shape_of(out), 1, out.dtype)
+
+
+@emitter("aten.full", "aten.full_like", "aten.new_full", "aten.fill.Scalar", "aten.fill.Tensor")
+def full(
+    b: Builder, out: Any, _: Any, fill_value: Arg = 0, value: Arg | None = None, **__: Any
+) -> Val:
+    return _filled(b, out, fill_value if value is None else value)
+
+
+@emitter("aten.scalar_tensor")
+def scalar_tensor(b: Builder, out: Any, s: Arg, **_: Any) -> Val:
+    return _filled(b, out, s)
+
+
+# Ranges. Their bounds decide the shape, so they are part of the program.
+
+_RANGE = ("start", "end", "step")
+
+
+def _range(b: Builder, out: Any, start: Number, step: Number) -> Val:
+    dtype = torch.int64 if not out.dtype.is_floating_point else opmath(out.dtype)
+    steps = b.convert(b.iota(shape_of(out), 0), dtype)
+    return finish(b, b.add(b.mul(steps, step), start), out)
+
+
+@emitter("aten.arange", static=_RANGE)
+def arange(b: Builder, out: Any, end: Number, **_: Any) -> Val:
+    return _range(b, out, 0, 1)
+
+
+@emitter("aten.arange.start", static=_RANGE)
+def arange_start(b: Builder, out: Any, start: Number, end: Number, **_: Any) -> Val:
+    return _range(b, out, start, 1)
+
+
+@emitter("aten.arange.start_step", "aten.range.step", "aten.range", static=_RANGE)
+def arange_step(
+    b: Builder, out: Any, start: Number, end: Number, step: Number = 1, **_: Any
+) -> Val:
+    return _range(b, out, start, step)
+
+
+def _linear(b: Builder, out: Any, start: Arg, end: Arg, steps: int) -> Val:
+    """``steps`` points from ``start`` to ``end``, in opmath, counted from the nearer end."""
+    dtype = out.dtype if is_complex(out.dtype) else opmath(out.dtype)
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    compute = torch.float32 if whole else dtype
+    first, last = tensor(b, start, compute), tensor(b, end, compute)
+    if steps <= 1:
+        return finish(b, first, out)
+    step = b.div(b.sub(last, first), steps - 1)
+    index = b.convert(b.iota((steps,), 0), compute)
+    rising = b.add(b.mul(index, step), first)
+    falling = b.sub(last, b.mul(b.sub(steps - 1, index), step))
+    half = b.lt(b.iota((steps,), 0), steps // 2)
+    return b.select(half, rising, falling)
+
+
+@emitter("aten.linspace")
+def linspace(b: Builder, out: Any, start: Arg, end: Arg, steps: int, **_: Any) -> Val:
+    return finish(b, _linear(b, out, start, end, steps), out)
+
+
+@emitter("aten.logspace", static=("base",))
+def logspace(
+    b: Builder, out: Any, start: Arg, end: Arg, steps: int, base: float = 10.0, **_: Any
+) -> Val:
+    exponent = _linear(b, out, start, end, steps)
+    if is_complex(exponent.dtype):
+        return finish(b, b.exp(b.mul(exponent, math.log(base))), out)
+    return finish(b, b.pow(base, exponent), out)
+
+
+# Matrices
+
+
+@emitter("aten.eye", "aten.eye.m")
+def eye(b: Builder, out: Any, *_: Any, **__: Any) -> Val:
+    shape = shape_of(out)
+    return finish(b, b.eq(b.iota(shape, 0, torch.int32), b.iota(shape, 1, torch.int32)), out)
+
+
+@emitter("aten.tril_indices")
+def tril_indices(b: Builder, out: Any, row: int, col: int, offset: int = 0, **_: Any) -> Val:
+    return b.constant(torch.tril_indices(row, col, offset), out.dtype)
+
+
+@emitter("aten.triu_indices")
+def triu_indices(b: Builder, out: Any, row: int, col: int, offset: int = 0, **_: Any) -> Val:
+    return b.constant(torch.triu_indices(row, col, offset), out.dtype)

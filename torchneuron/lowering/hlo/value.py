@@ -1,0 +1,48 @@
+"""An SSA value."""
+
+import math
+
+import torch
+
+from torchneuron.lowering.dtypes import mlir_name
+
+
+def tensor_type(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    """``tensor<2x3xf32>``"""
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{mlir_name(dtype)}>"
+
+
+class Val:
+    """A tensor value in the program: its SSA name ``ir``, torch dtype and shape.
+
+    ``wrapped`` marks a Python number that is an operand; like a number it does not take part in
+    type promotion beyond its category.
+    """
+
+    __slots__ = ("dtype", "ir", "shape", "wrapped")
+
+    def __init__(self, ir: str, dtype: torch.dtype, shape: tuple[int, ...], wrapped: bool = False):
+        """``ir`` names a value of that dtype and shape."""
+        self.ir = ir
+        self.dtype = dtype
+        self.shape = shape
+        self.wrapped = wrapped
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def type(self) -> str:
+        """The type's text, ``tensor<2x3xf32>``."""
+        return tensor_type(self.dtype, self.shape)
+
+    def __repr__(self) -> str:
+        """Name and type."""
+        return f"{self.ir} : {self.type}"

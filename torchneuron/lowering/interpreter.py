@@ -1,0 +1,324 @@
+"""Walks a graph and emits each op by the road that the registry gives it.
+
+Decompositions are not traced to a graph first: they run on meta tensors under a dispatch mode that
+emits each op as it passes, the same way. Only one that mutates a tensor is traced through
+functionalisation.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from torchneuron.lowering import registry, torch_mlir_ops
+from torchneuron.lowering.builder import Builder, Val
+from torchneuron.lowering.errors import LoweringError
+
+_META = torch.device("meta")
+
+
+class Argument(Protocol):
+    """A placeholder's value."""
+
+    def example(self) -> Any:
+        """Meta tensor or number for shape inference."""
+
+    def value(self) -> Any:
+        """``Val``, or a list of them, or a Python value."""
+
+
+class _Known:
+    """A value that is there already, with its example."""
+
+    def __init__(self, value: Any, example: Any):
+        self._value = value
+        self._example = example
+
+    def example(self) -> Any:
+        return self._example
+
+    def value(self) -> Any:
+        return self._value
+
+
+class _Mutation(Exception):
+    """A decomposition mutates a tensor."""
+
+
+def meta_like(value: Val) -> torch.Tensor:
+    """A dense meta tensor of the value's dtype and shape."""
+    return torch.empty(value.shape, dtype=value.dtype, device=_META)
+
+
+def _on_meta(argument: Any) -> Any:
+    """An op argument for shape inference: tensors and devices go to meta."""
+    if isinstance(argument, torch.Tensor):
+        return (
+            argument
+            if argument.device.type == "meta" and type(argument) is torch.Tensor
+            else _bare_meta(argument)
+        )
+    return _META if isinstance(argument, torch.device) else argument
+
+
+def _bare_meta(tensor: torch.Tensor) -> torch.Tensor:
+    sizes, strides = [int(s) for s in tensor.shape], [int(s) for s in tensor.stride()]
+    return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=_META)
+
+
+def infer(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The op's outputs as meta tensors."""
+    args, kwargs = pytree.tree_map(_on_meta, (tuple(args), dict(kwargs)))
+    if isinstance(op, OpOverload) and any(a.name == "device" for a in op._schema.arguments):
+        kwargs["device"] = _META
+    return op(*args, **kwargs)
+
+
+class Interpreter:
+    """Emits graphs into ``builder``; ``roads`` collects op -> road."""
+
+    def __init__(self, builder: Builder):
+        """Emits into ``builder``."""
+        self.builder = builder
+        self.roads: dict[str, str] = {}
+
+    def run(self, gm: fx.GraphModule, arguments: Sequence[Argument]) -> list[Any]:
+        """The values of the graph's output tuple."""
+        with _disable_current_modes():
+            return self._run(gm, arguments)
+
+    def _run(self, gm: fx.GraphModule, arguments: Sequence[Argument]) -> list[Any]:
+        env: dict[fx.Node, Argument] = {}
+        remaining = iter(arguments)
+        for node in gm.graph.nodes:
+            if node.op == "placeholder":
+                env[node] = next(remaining)
+            elif node.op == "get_attr":
+                env[node] = self._attribute(gm, str(node.target))
+            elif node.op == "call_function":
+                env[node] = self._call(node, env)
+            elif node.op == "output":
+                results = (
+                    node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+                )
+                return [
+                    env[item].value() if isinstance(item, fx.Node) else item for item in results
+                ]
+            else:
+                raise LoweringError(node.op, "not a node of an ATen graph")
+        raise LoweringError("graph", "it has no output")
+
+    def _attribute(self, gm: fx.GraphModule, target: str) -> Argument:
+        found: Any = gm
+        for part in target.split("."):
+            found = getattr(found, part)
+        if isinstance(found, torch.Tensor):
+            return _Known(self.builder.constant(found), _bare_meta(found))
+        return _Known(found, found)
+
+    def _call(self, node: fx.Node, env: dict[fx.Node, Argument]) -> Argument:
+        args = fx.map_arg(node.args, lambda n: env[n].value())
+        kwargs = fx.map_arg(node.kwargs, lambda n: env[n].value())
+        out = node.meta.get("val")
+        if node.target is operator.getitem:
+            source, index = node.all_input_nodes[0], cast(int, node.args[1])
+            return _Known(args[0][index], out if out is not None else env[source].example()[index])
+        if not isinstance(node.target, OpOverload):
+            return self._python_call(node, args, kwargs)
+        if out is None:
+            examples = fx.map_arg((node.args, node.kwargs), lambda n: env[n].example())
+            out = infer(node.target, *examples)
+        first = node.args[0] if node.args else None
+        example = env[first].example if isinstance(first, fx.Node) else None
+        return _Known(self.emit(node.target, args, kwargs, out, example), out)
+
+    def _python_call(self, node: fx.Node, args: Any, kwargs: Any) -> Argument:
+        """Arithmetic on static numbers, such as sizes."""
+        if any(
+            isinstance(leaf, Val) for leaf in pytree.tree_leaves((args, kwargs))
+        ) or not callable(node.target):
+            raise LoweringError(node.target, "not an ATen op")
+        result = node.target(*args, **kwargs)
+        return _Known(result, result)
+
+    def emit(
+        self,
+        op: OpOverload,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        out: Any,
+        first: Callable[[], Any] | None = None,
+    ) -> Any:
+        """Emit one op on values and give its results, which have the dtypes and shapes of ``out``.
+
+        ``first`` gives the meta tensor of the first argument.
+        """
+        name = str(op)
+        if found := registry.find_emitter(op):
+            self.roads[name] = "emitter"
+            _check_static(op, found.static, args, kwargs)
+            with _naming(op, "emitter"):
+                extra = {"strides": _strides(first)} if found.layout else {}
+                result = found.function(self.builder, out, *args, **kwargs, **extra)
+        elif expanded := registry.find_decomposition(op):
+            self.roads[name] = "decomposition"
+            result = self._expand(op, expanded.function, args, kwargs)
+        elif registry.uses_torch_mlir(op):
+            self.roads[name] = "torch-mlir"
+            result = torch_mlir_ops.emit(self.builder, op, args, kwargs, out)
+        elif registry.is_composite(op):
+            self.roads[name] = "decomposition"
+            result = self._expand(op, op.decompose, args, kwargs)
+        else:
+            raise LoweringError(op)
+        return _checked(op, result, out)
+
+    # Decompositions
+
+    def _expand(
+        self, op: OpOverload, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        mark, rng_offset = self.builder.mark(), self.builder.rng_offset
+        try:
+            with _naming(op, "decomposition"):
+                return _Trace(self).trace(function, args, kwargs)
+        except _Mutation:
+            self.builder.rollback(mark)
+            self.builder.rng_offset = rng_offset
+        with _naming(op, "decomposition"):
+            return self._expand_functional(function, args, kwargs)
+
+    def _expand_functional(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        """Trace through functionalisation and emit the graph."""
+        from torch._functorch.eager_transforms import functionalize
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        leaves, tree = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Val)]
+        shape_of_result: list[Any] = []
+
+        def flat(*tensors: torch.Tensor) -> list[Any]:
+            filled = list(leaves)
+            for place, tensor in zip(places, tensors, strict=True):
+                filled[place] = tensor
+            given_args, given_kwargs = pytree.tree_unflatten(filled, tree)
+            results, result_tree = pytree.tree_flatten(function(*given_args, **given_kwargs))
+            shape_of_result.append(result_tree)
+            return results
+
+        examples = [meta_like(leaves[place]) for place in places]
+        gm = make_fx(functionalize(flat, remove="mutations_and_views"))(*examples)
+        known = [
+            _Known(leaves[place], example) for place, example in zip(places, examples, strict=True)
+        ]
+        return pytree.tree_unflatten(self._run(gm, known), shape_of_result[-1])
+
+
+class _Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Emits the ops that run under it; meta tensors stand for values by identity."""
+
+    def __init__(self, interpreter: Interpreter):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._interpreter = interpreter
+        # Keeps the tensors, so that an id means one tensor only.
+        self._values: dict[int, tuple[torch.Tensor, Any]] = {}
+
+    def trace(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        given_args, given_kwargs = pytree.tree_map(self._stand_in, (tuple(args), dict(kwargs)))
+        with self:
+            result = function(*given_args, **given_kwargs)
+        return pytree.tree_map(self._value, result)
+
+    def _stand_in(self, argument: Any) -> Any:
+        return self._bind(meta_like(argument), argument) if isinstance(argument, Val) else argument
+
+    def _bind(self, tensor: torch.Tensor, value: Any) -> torch.Tensor:
+        self._values[id(tensor)] = (tensor, value)
+        return tensor
+
+    def _value(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in self._values:
+            return self._interpreter.builder.constant(leaf)
+        return self._values[id(leaf)][1]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [
+            leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
+        ]
+        if tensors and not any(id(tensor) in self._values for tensor in tensors):
+            # Tensors that the decomposition makes of Python data.
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            raise _Mutation(str(func))
+        out = infer(func, args, kwargs)
+        if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(out)):
+            return out
+        value_args, value_kwargs = pytree.tree_map(self._value, (tuple(args), dict(kwargs)))
+        first = args[0] if args else None
+        self._bind_all(
+            out, self._interpreter.emit(func, value_args, value_kwargs, out, lambda: first)
+        )
+        return out
+
+    def _bind_all(self, out: Any, value: Any) -> None:
+        if isinstance(out, torch.Tensor):
+            self._bind(out, value)
+        elif isinstance(out, (tuple, list)):
+            for one, its_value in zip(out, value, strict=True):
+                self._bind_all(one, its_value)
+
+
+@contextmanager
+def _naming(op: OpOverload, what: str) -> Iterator[None]:
+    """Turn what goes wrong in the op's emitter or decomposition into a LoweringError of the op."""
+    try:
+        yield
+    except (LoweringError, _Mutation):
+        raise
+    except Exception as error:
+        raise LoweringError(op, f"its {what} failed: {type(error).__name__}: {error}") from error
+
+
+def _strides(first: Callable[[], Any] | None) -> tuple[int, ...]:
+    example = first() if first is not None else None
+    if not isinstance(example, torch.Tensor):
+        raise ValueError("the first argument is no tensor")
+    return tuple(int(stride) for stride in example.stride())
+
+
+def _check_static(
+    op: OpOverload, static: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> None:
+    if not static:
+        return
+    names = [argument.name for argument in op._schema.arguments]
+    for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+        if name in static and any(isinstance(leaf, Val) for leaf in pytree.tree_leaves(value)):
+            raise LoweringError(op, f"argument {name} must be known when the program is built")
+
+
+def _checked(op: OpOverload, result: Any, out: Any) -> Any:
+    """``result`` if it has the structure, dtypes and shapes of ``out``."""
+    if isinstance(out, (tuple, list)):
+        if not isinstance(result, (tuple, list)) or len(result) != len(out):
+            raise LoweringError(op, f"gives {result}, not {len(out)} results")
+        return [_checked(op, one, expected) for one, expected in zip(result, out, strict=True)]
+    if not isinstance(out, torch.Tensor):
+        return result
+    shape = tuple(int(size) for size in out.shape)
+    if not isinstance(result, Val) or result.dtype is not out.dtype or result.shape != shape:
+        raise LoweringError(op, f"gives {result!r}, not {out.dtype} of shape {shape}")
+    return result

@@ -1,0 +1,88 @@
+"""The one place that loads MLIR: checks a module's text and turns it into StableHLO's portable
+artifact.
+"""
+
+import threading
+from functools import cache
+from typing import Any
+
+from torchneuron.lowering.errors import LoweringError
+
+# Oldest first: the artifact takes the first version that can express the module, so that old
+# plugins load it too. 1.0.0 has all but the batching dimensions of gather and scatter (1.1) and the
+# newer 8-bit floats (1.8).
+ARTIFACT_VERSIONS = ("1.0.0", "1.8.0")
+
+_TORCH_PIPELINE = "builtin.module(torch-backend-to-stablehlo-backend-pipeline)"
+_CHLO_PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+
+# Runs the pipeline once: that loads the StableHLO dialects into the context.
+_TRIVIAL = """
+func.func @main(%a: !torch.vtensor<[1],f32>) -> !torch.vtensor<[1],f32> {
+  return %a : !torch.vtensor<[1],f32>
+}
+"""
+
+# An MLIR context is not safe against two threads.
+_lock = threading.Lock()
+
+
+class _Toolchain:
+    """A context with all dialects loaded."""
+
+    def __init__(self) -> None:
+        from torch_mlir import ir
+        from torch_mlir._mlir_libs import _stablehlo
+        from torch_mlir.dialects import torch as torch_dialect
+        from torch_mlir.passmanager import PassManager
+
+        self._ir: Any = ir
+        self._stablehlo: Any = _stablehlo
+        self._pass_manager: Any = PassManager
+        _stablehlo.register_stablehlo_passes()
+        self._context = ir.Context()
+        self._context.enable_multithreading(False)
+        torch_dialect.register_dialect(self._context)
+        self.parse_and_run(_TRIVIAL, [_TORCH_PIPELINE])
+
+    def parse_and_run(self, text: str, pipelines: list[str]) -> Any:
+        """The verified module after ``pipelines``; raises MLIRError with MLIR's diagnostics."""
+        ir = self._ir
+        with self._context, ir.Location.unknown():
+            module = ir.Module.parse(text)
+            for pipeline in pipelines:
+                self._pass_manager.parse(pipeline).run(module.operation)
+            return module
+
+    def serialize(self, module: Any) -> bytes:
+        for version in ARTIFACT_VERSIONS[:-1]:
+            try:
+                # The failing attempt must not print its diagnostics.
+                handler = self._context.attach_diagnostic_handler(lambda _: True)
+                try:
+                    return bytes(self._stablehlo.serialize_portable_artifact(module, version))
+                finally:
+                    handler.detach()
+            except ValueError:
+                continue
+        return bytes(self._stablehlo.serialize_portable_artifact(module, ARTIFACT_VERSIONS[-1]))
+
+
+@cache
+def _toolchain() -> _Toolchain:
+    return _Toolchain()
+
+
+def build(text: str, *, has_torch: bool = False, has_chlo: bool = False) -> bytes:
+    """Portable artifact of a module in generic form; ``has_torch`` and ``has_chlo`` say which
+    dialects to lower.
+    """
+    pipelines = [_TORCH_PIPELINE] if has_torch else []
+    if has_chlo:
+        pipelines.append(_CHLO_PIPELINE)
+    with _lock:
+        tools = _toolchain()
+        try:
+            return tools.serialize(tools.parse_and_run(text, pipelines))
+        except (tools._ir.MLIRError, ValueError, RuntimeError) as error:
+            raise LoweringError("module", f"MLIR refuses the program: {error}") from error

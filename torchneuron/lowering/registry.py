@@ -1,0 +1,203 @@
+"""How each op gets to StableHLO.
+
+An op takes one of three roads, the first that is registered for it: an *emitter* writes StableHLO
+itself; a *decomposition* is plain torch code that is traced on meta tensors, each op in it taking
+its own road; *Torch-MLIR* lowers the op inside the program. An op that is composite by itself
+(CompositeImplicitAutograd) needs no entry. Registering an op twice for one road is an error.
+Nothing here imports MLIR.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch._ops import OpOverload
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Schema types whose value may be an operand of the program instead of a part of it.
+_NUMBER_TYPES = frozenset(
+    {"number", "float", "Optional[number]", "Optional[float]", "List[number]"}
+)
+
+
+@dataclass(frozen=True)
+class Emitter:
+    """``function(b, out, *args, **kwargs)``; the arguments named in ``static`` always arrive as
+    Python values.
+
+    With ``layout`` it also gets ``strides=``, those of the first argument.
+    """
+
+    function: Callable[..., Any]
+    static: frozenset[str]
+    layout: bool
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """``function(*args, **kwargs)`` in torch ops; arguments named in ``dynamic`` arrive as 0-d
+    tensors.
+    """
+
+    function: Callable[..., Any]
+    dynamic: frozenset[str]
+
+
+_emitters: dict[str, Emitter] = {}
+_decompositions: dict[str, Decomposition] = {}
+_torch_mlir: set[str] = set()
+
+
+def canonical(name: str) -> str:
+    """``aten.relu`` -> ``aten.relu.default``; full names stay."""
+    return name if name.count(".") >= 2 else f"{name}.default"
+
+
+def _claim(table: Any, name: str) -> str:
+    key = canonical(name)
+    if key in table:
+        raise ValueError(f"{key} is registered twice")
+    return key
+
+
+def emitter(*names: str, static: tuple[str, ...] = (), layout: bool = False) -> Callable[[F], F]:
+    """Register ``fn(b, out, *args, **kwargs)`` as the emitter of the ops ``names``.
+
+    ``b`` is the Builder, ``out`` the meta tensor (or tuple of them) that tells the result's dtype
+    and shape. Tensors arrive as ``Val``; number arguments as Python numbers or, unless named in
+    ``static``, as 0-d ``Val``s. The result is a ``Val`` or a tuple of them with exactly ``out``'s
+    dtypes and shapes. ``layout`` is for the few ops that look at memory (as_strided): they get
+    ``strides=``, those of the first argument's meta tensor.
+    """
+
+    def register(function: F) -> F:
+        for name in names:
+            _emitters[_claim(_emitters, name)] = Emitter(function, frozenset(static), layout)
+        return function
+
+    return register
+
+
+def decomposition(*names: str, dynamic: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Register a function in plain torch ops that computes the ops ``names``; mutation in it is
+    functionalised.
+
+    Number arguments are Python numbers, and part of the program, except those in ``dynamic``: they
+    may arrive as 0-d tensors (float64, int64, complex128 or bool) and want a ``.to(dtype)`` first.
+    """
+
+    def register(function: F) -> F:
+        for name in names:
+            _decompositions[_claim(_decompositions, name)] = Decomposition(
+                function, frozenset(dynamic)
+            )
+        return function
+
+    return register
+
+
+def use_stock_decomposition(*names: str) -> None:
+    """Take PyTorch's own decomposition (``torch._decomp``, else ``torch._refs``) for the ops
+    ``names``.
+    """
+    for name in names:
+        key = _claim(_decompositions, name)
+        _decompositions[key] = Decomposition(_StockDecomposition(key), frozenset())
+
+
+def torch_mlir(*names: str) -> None:
+    """Let Torch-MLIR lower the ops ``names``. Only ops that were tried: it aborts the process on
+    some inputs.
+    """
+    for name in names:
+        _torch_mlir.add(_claim(_torch_mlir, name))
+
+
+class _StockDecomposition:
+    """Looks PyTorch's decomposition up at its first call: importing ``torch._decomp`` takes a
+    second.
+    """
+
+    def __init__(self, key: str):
+        self._key = key
+        self._function: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._function is None:
+            self._function = self._find()
+        return self._function(*args, **kwargs)
+
+    def _find(self) -> Callable[..., Any]:
+        from torch._decomp import decomposition_table
+
+        namespace, name, overload = self._key.split(".")
+        op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+        found = decomposition_table.get(op)
+        if found is None:
+            from torch import _refs
+
+            found = getattr(_refs, name, None)
+        if found is None:
+            raise ValueError(f"PyTorch has no decomposition of {self._key}")
+        return found
+
+
+@cache
+def load() -> None:
+    """Import every module of emitters and decompositions, once."""
+    from torchneuron.lowering import decompositions, emitters
+
+    emitters.load()
+    decompositions.load()
+
+
+def find_emitter(op: OpOverload) -> Emitter | None:
+    """The op's emitter, if it has one."""
+    load()
+    return _emitters.get(str(op))
+
+
+def find_decomposition(op: OpOverload) -> Decomposition | None:
+    """The op's registered decomposition, if it has one."""
+    load()
+    return _decompositions.get(str(op))
+
+
+def uses_torch_mlir(op: OpOverload) -> bool:
+    """Whether the op is on Torch-MLIR's list."""
+    load()
+    return str(op) in _torch_mlir
+
+
+def is_composite(op: OpOverload) -> bool:
+    """True if PyTorch itself computes the op from others (CompositeImplicitAutograd)."""
+    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def road(op: OpOverload) -> str | None:
+    """``"emitter"``, ``"decomposition"``, ``"torch-mlir"``, or None for an op that cannot be
+    lowered.
+    """
+    if find_emitter(op):
+        return "emitter"
+    if find_decomposition(op):
+        return "decomposition"
+    if uses_torch_mlir(op):
+        return "torch-mlir"
+    return "decomposition" if is_composite(op) else None
+
+
+@cache
+def dynamic_args(op: OpOverload) -> frozenset[str]:
+    """Names of the arguments whose numbers may be operands of the program; all others are part of
+    it.
+    """
+    numbers = {arg.name for arg in op._schema.arguments if str(arg.type) in _NUMBER_TYPES}
+    if found := find_emitter(op):
+        return frozenset(numbers - found.static)
+    if expanded := find_decomposition(op):
+        return frozenset(numbers & expanded.dynamic)
+    return frozenset()
