@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +16,27 @@ Progress = Callable[[float, str], None]
 
 def silent(_done: float, _what: str) -> None:
     """Report no progress."""
+
+
+class ConsoleProgress:
+    """Progress on stderr: on a terminal one line, written over; elsewhere a line now and then."""
+
+    SECONDS_BETWEEN_LINES = 5.0
+
+    def __init__(self) -> None:
+        """Start with nothing shown."""
+        self._terminal = sys.stderr.isatty()
+        self._last = -self.SECONDS_BETWEEN_LINES
+
+    def __call__(self, done: float, what: str) -> None:
+        """Show how much is done and what is being done."""
+        now = time.monotonic()
+        if self._terminal:
+            end = "\n" if done >= 1 else ""
+            print(f"\r{done:4.0%}  {what:<70.70}", end=end, file=sys.stderr, flush=True)
+        elif done >= 1 or now - self._last >= self.SECONDS_BETWEEN_LINES:
+            self._last = now
+            print(f"{done:4.0%}  {what}", file=sys.stderr, flush=True)
 
 
 @dataclass
@@ -41,6 +64,7 @@ class Counters:
     """
 
     def __init__(self, device: torch.device) -> None:
+        """Start counting now."""
         self._device = device
         self._start = read_metrics(device)
 

@@ -27,6 +27,8 @@ def transformers_offline() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # The examples show one progress display of their own.
+    os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def example_cache() -> Path:

@@ -18,9 +18,8 @@ from pydoc_data.topics import topics
 
 import torch
 import torch.nn.functional as F
+from _jobs import ConsoleProgress, Counters, JobResult, Progress, fell_back, silent
 from torch import Tensor, nn
-
-from _jobs import Counters, JobResult, Progress, fell_back, silent
 
 TITLE = "Character GPT on the Python reference"
 # A fixed alphabet, so that the model's shapes are the same for every Python version's text.
@@ -51,6 +50,7 @@ class Block(nn.Module):
     """One pre-norm transformer block: float [batch, time, width] to the same."""
 
     def __init__(self, config: Config) -> None:
+        """Make the block's layers."""
         super().__init__()
         self.heads = config.heads
         self.dropout = config.dropout
@@ -78,13 +78,15 @@ class Block(nn.Module):
         )
         attended = attended.transpose(1, 2).reshape(batch, time_steps, width)
         x = x + self.drop(self.project(attended))
-        return x + self.drop(self.mlp(self.norm_mlp(x)))
+        x = x + self.drop(self.mlp(self.norm_mlp(x)))
+        return x
 
 
 class CharGPT(nn.Module):
     """A GPT over characters: int64 [batch, time] to logits [batch, time, len(ALPHABET)]."""
 
     def __init__(self, config: Config) -> None:
+        """Make the layers and draw their weights from torch's default generator."""
         super().__init__()
         self.token_embedding = nn.Embedding(len(ALPHABET), config.width)
         self.position_embedding = nn.Embedding(config.context, config.width)
@@ -168,6 +170,7 @@ class Trainer:
     """Model, optimizer and schedule on one device; `step` trains on one batch."""
 
     def __init__(self, device: str, config: Config, train_data: Tensor) -> None:
+        """Draw the weights by the configuration's seed and move them to `device`."""
         self.device = device
         self.config = config
         self.data = train_data
@@ -193,7 +196,7 @@ class Trainer:
         inputs, targets = draw_batch(self.data, self.config, self.batches)
         loss = self.loss(inputs.to(self.device), targets.to(self.device))
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         self.schedule.step()
@@ -240,16 +243,16 @@ def train(trainer: Trainer, held_out: Tensor, progress: Progress = silent) -> Ru
     """Train all steps and evaluate; losses are read every 20 steps, so the device runs ahead."""
     config, run_ = trainer.config, Run()
     started = time.perf_counter()
-    pending: list[Tensor] = []
+    pending: list[Tensor] = []  # losses still on the device
     for step in range(config.steps):
         counters = Counters(torch.device(trainer.device))
-        run_.learning_rates.append(trainer.schedule.get_last_lr()[0])
+        run_.learning_rates.append(float(trainer.schedule.get_last_lr()[0]))
         pending.append(trainer.step())
         new_programs = counters.new_programs()
         if new_programs is not None:
             run_.new_programs.append(new_programs)
         if step == 0 or (step + 1) % 20 == 0 or step + 1 == config.steps:
-            run_.losses += torch.stack(pending).tolist()
+            run_.losses.extend(torch.stack(pending).tolist())
             pending.clear()
             progress((step + 1) / config.steps, f"step {step + 1}, loss {run_.losses[-1]:.2f}")
         if step == 0:
@@ -259,9 +262,7 @@ def train(trainer: Trainer, held_out: Tensor, progress: Progress = silent) -> Ru
     return run_
 
 
-def run(
-    device: str, config: Config | None = None, progress: Progress = silent
-) -> JobResult:
+def run(device: str, config: Config | None = None, progress: Progress = silent) -> JobResult:
     """Run the job: train, compare with the character-pair model, sample."""
     config = config or Config()
     started = time.perf_counter()
@@ -311,9 +312,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=Config.seed)
     options = parser.parse_args()
     config = Config(steps=options.steps, dropout=options.dropout, seed=options.seed)
-    result = run(
-        options.device, config, progress=lambda done, what: print(f"{done:4.0%}  {what}", flush=True)
-    )
+    result = run(options.device, config, progress=ConsoleProgress())
     print(f"\n{result.figures['prompt']}|{result.figures['sample']}\n")
     print(f"{result.result}, {result.seconds:.1f} s")
     return 0 if result.passed else 1

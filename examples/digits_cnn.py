@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
+from _jobs import ConsoleProgress, Counters, JobResult, Progress, fell_back, silent
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from _jobs import Counters, JobResult, Progress, fell_back, silent
 
 TITLE = "CNN on handwritten digits"
 HELD_OUT = 360
@@ -35,6 +34,7 @@ class DigitsCNN(nn.Module):
     """Two convolutions and two linear layers: float32 [batch, 1, 8, 8] to logits [batch, 10]."""
 
     def __init__(self) -> None:
+        """Make the layers and draw their weights from torch's default generator."""
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 16, kernel_size=3, padding=1),
@@ -83,7 +83,11 @@ def load_data(seed: int) -> tuple[TensorDataset, TensorDataset]:
 
 
 def train(
-    device: str, epochs: int = EPOCHS, batch_size: int = 64, seed: int = 0, progress: Progress = silent
+    device: str,
+    epochs: int = EPOCHS,
+    batch_size: int = 64,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> Training:
     """Train on `device` and measure the accuracy on the held-out digits after every epoch."""
     started = time.perf_counter()
@@ -151,7 +155,11 @@ def curves_agree(losses: list[float], reference: list[float]) -> bool:
 
 
 def run(
-    device: str, epochs: int = EPOCHS, seed: int = 0, compare: bool = True, progress: Progress = silent
+    device: str,
+    epochs: int = EPOCHS,
+    seed: int = 0,
+    compare: bool = True,
+    progress: Progress = silent,
 ) -> JobResult:
     """Run the job; with `compare` also train on the CPU and compare the loss curves."""
     started = time.perf_counter()
@@ -200,7 +208,7 @@ def main() -> int:
         options.epochs,
         options.seed,
         options.compare,
-        progress=lambda done, what: print(f"{done:4.0%}  {what}"),
+        progress=ConsoleProgress(),
     )
     print(f"{result.result}, {result.seconds:.1f} s")
     return 0 if result.passed else 1

@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
-from _jobs import Counters, JobResult, Progress, fell_back, silent
+from _jobs import ConsoleProgress, Counters, JobResult, Progress, fell_back, silent
 from _packages import package_directory, transformers_offline
+from torch import Tensor, nn
 
 TITLE = "Sentence embeddings, MiniLM-L6"
 TOLERANCE = 1e-4
@@ -58,7 +57,7 @@ def embed(model: nn.Module, tokens: dict[str, Tensor], device: str) -> Tensor:
 
 def answers_found(embeddings: Tensor) -> int:
     """Return how many questions lie nearest to their own answer."""
-    questions, answers = embeddings.split(len(QUESTIONS))
+    questions, answers = embeddings.tensor_split(2)
     nearest = (questions @ answers.T).argmax(dim=1).cpu()
     return int((nearest == torch.arange(len(QUESTIONS))).sum())
 
@@ -101,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="neuron")
     options = parser.parse_args()
-    result = run(options.device, progress=lambda done, what: print(f"{done:4.0%}  {what}"))
+    result = run(options.device, progress=ConsoleProgress())
     print(f"{result.result}, {result.seconds:.1f} s")
     return 0 if result.passed else 1
 

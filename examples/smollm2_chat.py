@@ -15,29 +15,24 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
-
-from _jobs import Counters, JobResult, Progress, fell_back, silent
+from _jobs import ConsoleProgress, Counters, JobResult, Progress, fell_back, silent
 from _packages import example_cache, package_directory, transformers_offline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from torch import Tensor
 
 TITLE = "Chat with SmolLM2-135M"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-PROMPT = "What is the capital of France? Answer in one short sentence, then say why it is famous."
+PROMPT = "Explain in one sentence what a compiler does."
 NEW_TOKENS = 24
 CACHE_LENGTH = 128
 UNPACKING_SECONDS = 50.0
@@ -46,9 +41,10 @@ CONVERTED_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
 class TokenObserver:
-    """A transformers streamer that calls `on_token(ids)` for every new token, not for the prompt."""
+    """A transformers streamer that calls `on_token(ids)` for new tokens, not for the prompt."""
 
     def __init__(self, on_token: Callable[[Tensor], None]) -> None:
+        """Remember whom to call."""
         self._on_token = on_token
         self._prompt_seen = False
 
@@ -63,7 +59,9 @@ class TokenObserver:
 
 
 @contextmanager
-def elapsing(progress: Progress, start: float, end: float, what: str, expected: float) -> Iterator:
+def elapsing(
+    progress: Progress, start: float, end: float, what: str, expected: float
+) -> Iterator[None]:
     """Report progress by the clock while a call that reports none is running."""
     stop = threading.Event()
     began = time.perf_counter()
@@ -262,12 +260,7 @@ def main() -> int:
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--new-tokens", type=int, default=NEW_TOKENS)
     options = parser.parse_args()
-
-    def show(done: float, what: str) -> None:
-        end = "\n" if not sys.stderr.isatty() else "\r"
-        print(f"{done:4.0%}  {what:<60}", end=end, file=sys.stderr, flush=True)
-
-    result = run(options.device, options.prompt, options.new_tokens, show)
+    result = run(options.device, options.prompt, options.new_tokens, ConsoleProgress())
     print(f"\n{result.result}, {result.seconds:.1f} s")
     by_token = result.figures["new_programs_by_token"]
     if by_token:

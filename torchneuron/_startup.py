@@ -6,19 +6,26 @@ import sys
 from typing import Any
 
 import torch
+from torch.utils.backend_registration import (
+    generate_methods_for_privateuse1_backend,
+    rename_privateuse1_backend,
+)
 
 from torchneuron import _C
 from torchneuron.settings import settings
 from torchneuron.targets import current_target, device_memory_limit
 
 DEVICE = "neuron"
+# What `configure` tells the core; changes from Python reach it until the client starts.
+_CONFIGURED = ("logical_nc_config", "memory_limit", "num_devices", "target", "visible_cores")
 _registered = False
 
 
 def register() -> None:
     """Name the device, register the kernels and ``torch.neuron``; does nothing the second time.
 
-    Raises RuntimeError if another backend has already taken PyTorch's one slot for private devices.
+    Raises RuntimeError if another backend has already taken PyTorch's one slot for private devices,
+    ValueError for a setting with a wrong value.
     """
     global _registered
     if _registered:
@@ -26,25 +33,29 @@ def register() -> None:
     taken = torch._C._get_privateuse1_backend_name()
     if taken not in ("privateuseone", DEVICE):
         raise RuntimeError(
-            f"torchneuron cannot register the device {DEVICE!r}: another backend has registered {taken!r}, and PyTorch "
-            "has one such slot per process. Uninstall one of the two, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import "
-            "the one you want."
+            f"torchneuron cannot register the device {DEVICE!r}: another backend has registered "
+            f"{taken!r}, and PyTorch has one such slot per process. Uninstall one of the two, or "
+            "set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want."
         )
-    torch.utils.rename_privateuse1_backend(DEVICE)
-    _C.configure(_device_count(), device_memory_limit(), _client_config)
+    _configure()
+    rename_privateuse1_backend(DEVICE)
     _C.set_callbacks(_operand_arguments, _resolve)
     _C.set_blocking(settings.eager == "blocking")
     _C.register_kernels()
     settings.on_change(_setting_changed)
     from torchneuron import device
 
-    torch._register_device_module(DEVICE, device)
+    torch._register_device_module(DEVICE, device)  # type: ignore[no-untyped-call]
     sys.modules[f"torch.{DEVICE}"] = device
-    torch.utils.generate_methods_for_privateuse1_backend(
+    generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     atexit.register(_C.shutdown)
     _registered = True
+
+
+def _configure() -> None:
+    _C.configure(_device_count(), device_memory_limit(), _client_config)
 
 
 def _device_count() -> int:
@@ -57,13 +68,13 @@ def _client_config() -> tuple[str, dict[str, Any]]:
     """The plugin and its options; called once, when a tensor first needs the device."""
     from torchneuron.program.plugin import find_plugin
 
-    settings.freeze("start")
     plugin = find_plugin()
+    settings.freeze("start")
     # XLA plugins report their own set-up on stderr unless told not to, before they are loaded.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    # A client of the host's CPU shows as many devices as it is told to; others ignore or lack the option.
-    options = {"cpu_device_count": _device_count()} if "cpu" in plugin.path.lower() else {}
-    return plugin.path, options
+    # A client of the host's CPU shows as many devices as it is told to; others lack the option.
+    on_host = "cpu" in os.path.basename(plugin.path).lower()
+    return plugin.path, {"cpu_device_count": _C.device_count()} if on_host else {}
 
 
 # The two ways from the core into Python import what they need at the first call.
@@ -84,5 +95,7 @@ def _resolve(*call: Any) -> dict[str, Any]:
 def _setting_changed(name: str, value: object) -> None:
     if name == "eager":
         _C.set_blocking(value == "blocking")
-    if name == "fallback":
+    elif name == "fallback":
         _C.forget_programs()
+    elif name in _CONFIGURED:
+        _configure()

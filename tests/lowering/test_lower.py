@@ -1,13 +1,14 @@
 """The lowering's frame: roads, decompositions, interfaces, errors, random bits, control flow."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from harness import call, check_ops, execute, run_op
 from torch import fx
 
+from tests.lowering.harness import call, check_ops, execute, run_op
 from torchneuron.lowering import (
     FreshOutput,
     Lowered,
@@ -39,7 +40,7 @@ def define(
     register: Callable[[str], Callable[[Callable[..., Any]], Any]] | None = None,
     function: Callable[..., Any] | None = None,
 ) -> Any:
-    """An op of the tests' own, the same on the CPU and on meta tensors, with a road if one is given."""
+    """An op of the tests' own, also on meta tensors, with a road if one is given."""
     name = schema.split("(")[0]
     LIBRARY.define(schema)
     LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
@@ -96,11 +97,11 @@ def test_roads_tell_what_each_op_took() -> None:
 
 def test_an_op_is_registered_once() -> None:
     with pytest.raises(ValueError, match=r"aten\.add\.Tensor is registered twice"):
-        registry.emitter("aten.add.Tensor")
+        registry.emitter("aten.add.Tensor")(lambda *_: None)
 
 
 def test_numbers_that_may_be_operands() -> None:
-    assert dynamic_args(aten.add.Tensor) == {"other", "alpha"} - {"other"}
+    assert dynamic_args(aten.add.Tensor) == {"alpha"}
     assert dynamic_args(aten.addmm.default) == {"beta", "alpha"}
     assert dynamic_args(aten.pow.Tensor_Scalar) == frozenset()
     assert dynamic_args(aten.clamp.default) == {"min", "max"}
@@ -112,7 +113,6 @@ def test_composite_op() -> None:
 
 
 def test_stock_decomposition() -> None:
-    registry.use_stock_decomposition("aten.rot90")
     run_op(aten.rot90.default, torch.randn(2, 3, 4), 1, [0, 2])
 
 
@@ -130,7 +130,7 @@ def test_mutating_decomposition() -> None:
 def test_decomposition_with_data_of_its_own() -> None:
     def reference(x: torch.Tensor) -> torch.Tensor:
         table = torch.tensor([1.0, 2.0, 4.0], device=x.device)
-        return x * table + torch.arange(3) * torch.full((3,), 2)
+        return x * table + torch.arange(3, device=x.device)
 
     op = define("tabled(Tensor x) -> Tensor", reference, registry.decomposition, reference)
     run_op(op, torch.randn(2, 3))
@@ -252,7 +252,12 @@ def test_multiple_results_and_constants() -> None:
         aten.max.dim, (graph.call_function(aten.add.Tensor, (x, table)), 0)
     )
     graph.output(
-        tuple(graph.call_function(torch.ops.aten.neg.default, (values[i],)) for i in (0, 1))
+        tuple(
+            graph.call_function(
+                aten.neg.default, (graph.call_function(operator.getitem, (values, i)),)
+            )
+            for i in (0, 1)
+        )
     )
     gm = fx.GraphModule({"table": torch.tensor([1.0, 5.0, 2.0, 0.0])}, graph)
     outputs = (FreshOutput(F32, (), ()), FreshOutput(torch.int64, (), ()))
@@ -309,7 +314,7 @@ def test_random_bits_follow_seed_and_offset() -> None:
     assert not torch.equal(first, draw(op, 5, 8, 0)[1])
     assert not torch.equal(first, draw(op, 5, 7, 8)[1])
     assert first.unique().numel() == 5
-    assert 0 <= first.min()
+    assert first.min() >= 0
     assert first.max() < 2**32
 
 

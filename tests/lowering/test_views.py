@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from harness import execute
 from torch import fx
 
+from tests.lowering.harness import execute
 from torchneuron.lowering import (
     FreshOutput,
     ProgramSpec,

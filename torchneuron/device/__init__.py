@@ -9,11 +9,13 @@ Example::
     print(torch.neuron.memory_allocated(), torch.neuron.metrics()["programs_compiled"])
 """
 
+from typing import Any
+
 import torch
 
+from torchneuron.device import _utils as _utils
 from torchneuron.device.devices import (
     DeviceProperties,
-    _is_in_bad_fork,
     current_device,
     device,
     device_count,
@@ -29,6 +31,7 @@ from torchneuron.device.devices import (
     set_device,
     synchronize,
 )
+from torchneuron.device.devices import _is_in_bad_fork as _is_in_bad_fork
 from torchneuron.device.memory import (
     empty_cache,
     max_memory_allocated,
@@ -43,6 +46,7 @@ from torchneuron.device.memory import (
     set_per_process_memory_fraction,
 )
 from torchneuron.device.metrics import metrics, metrics_report, reset_metrics
+from torchneuron.device.random import _get_generator as _get_generator
 from torchneuron.device.random import (
     default_generators,
     get_rng_state,
@@ -70,6 +74,14 @@ OutOfMemoryError = torch.OutOfMemoryError
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """Dtypes that ``torch.autocast("neuron")`` may compute in."""
     return [torch.bfloat16, torch.float16]
+
+
+def __getattr__(name: str) -> Any:
+    # PyTorch asks for these under the names that torch.cuda gives them: activation checkpointing
+    # saves the random state of a device only where `_initialized` is true.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

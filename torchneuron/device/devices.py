@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import torch
 
@@ -14,25 +13,24 @@ DeviceLike = torch.device | int | str | None
 
 
 def index_of(device: DeviceLike = None) -> int:
-    """The index of ``device``; None and an index-less ``"neuron"`` mean the current one.
+    """The index of ``device``; None, a negative one and a bare ``"neuron"`` mean the current one.
 
     Raises ValueError for a device of another type, RuntimeError for an index out of range.
     """
-    if device is None:
-        return _C.current_device()
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
         if device.type != "neuron":
             raise ValueError(f"Expected a neuron device, but got: {device}")
-        index = _C.current_device() if device.index is None else device.index
-    else:
-        index = int(device)
-        if index < 0:
-            index = _C.current_device()
-    if index >= _C.device_count():
-        raise RuntimeError(f"neuron:{index} does not exist: this process has {_C.device_count()} neuron device(s)")
-    return index
+        device = device.index
+    if device is None or device < 0:
+        return _C.current_device()
+    count = _C.device_count()
+    if device >= count:
+        raise RuntimeError(
+            f"neuron:{device} does not exist: this process has {count} neuron device(s)"
+        )
+    return int(device)
 
 
 def is_built() -> bool:
@@ -41,12 +39,12 @@ def is_built() -> bool:
 
 
 def is_available() -> bool:
-    """Whether neuron tensors can be used in this process. Starts nothing."""
+    """Whether this process has neuron devices. Starts nothing."""
     return _C.device_count() > 0
 
 
 def is_initialized() -> bool:
-    """Whether the client has been started."""
+    """Whether the client has been started, in this process and not in one it was forked from."""
     return _C.is_initialized()
 
 
@@ -61,11 +59,12 @@ def init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
+    """Whether this process was forked from one that had started the client."""
     return _C.in_bad_fork()
 
 
 def device_count() -> int:
-    """Number of devices of this process."""
+    """Number of devices of this process. Starts nothing."""
     return _C.device_count()
 
 
@@ -75,7 +74,10 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make ``device`` this thread's current one. RuntimeError for an index out of range."""
+    """Make ``device`` this thread's current one; a negative index changes nothing.
+
+    Raises RuntimeError for an index out of range, ValueError for a device of another type.
+    """
     _C.set_device(index_of(device))
 
 
@@ -85,45 +87,57 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 class device:
-    """Context manager that makes ``device`` current inside it; a negative index or None changes nothing.
+    """Context manager that makes ``device`` current inside it.
 
-    Example::
+    A negative index or None changes nothing. Example::
 
         with torch.neuron.device(1):
             x = torch.zeros(3, device="neuron")  # on neuron:1
     """
 
-    def __init__(self, device: Any) -> None:
-        negative = isinstance(device, int) and device < 0
-        self.idx = -1 if device is None or negative else index_of(device)
+    def __init__(self, device: DeviceLike) -> None:
+        """Raises RuntimeError for an index out of range."""
+        nothing = device is None or (isinstance(device, int) and device < 0)
+        self.idx = -1 if nothing else index_of(device)
         self.prev_idx = -1
 
     def __enter__(self) -> None:
+        """Make the device current."""
         if self.idx >= 0:
             self.prev_idx = _C.current_device()
             _C.set_device(self.idx)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
+        """Make the previous device current again."""
         if self.idx >= 0:
             _C.set_device(self.prev_idx)
 
 
 class device_of(device):
-    """Context manager that makes the device of a neuron tensor current; does nothing for other tensors."""
+    """Context manager that makes a neuron tensor's device current; nothing for other tensors."""
 
-    def __init__(self, obj: torch.Tensor) -> None:
-        super().__init__(obj.device.index if obj.device.type == "neuron" else None)
+    def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
+        """``obj`` may be a tensor or a storage."""
+        super().__init__(obj.device if obj.device.type == "neuron" else None)
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a device is. ``total_memory`` is in bytes; ``emulated`` tells that the host CPU stands in for the chip."""
+    """What a device is.
+
+    ``total_memory`` is in bytes, ``multi_processor_count`` the physical cores of the logical one;
+    ``emulated`` says that the host CPU stands in for the chip.
+    """
 
     name: str
-    total_memory: int
     target: str
+    core: str
+    total_memory: int
     multi_processor_count: int
     emulated: bool
 
@@ -137,19 +151,20 @@ def get_device_name(device: DeviceLike = None) -> str:
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     """(generation of the NeuronCore, 0): (3, 0) for trn2, (4, 0) for trn3."""
     index_of(device)
-    return (int(current_target().name[-1]) + 1, 0)
+    return int(current_target().core.rpartition("v")[2]), 0
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Properties of one logical core of the target."""
+    """What one logical core of the target is. Starts nothing."""
     from torchneuron.program.plugin import neuron_devices
 
     index_of(device)
     target = current_target()
     return DeviceProperties(
-        name=target.name,
-        total_memory=_C.memory_limit(),
+        name=get_device_name(),
         target=target.name,
+        core=target.core,
+        total_memory=_C.memory_limit(),
         multi_processor_count=settings.logical_nc_config,
         emulated=not neuron_devices(),
     )

@@ -24,7 +24,7 @@ def memory_allocated(device: DeviceLike = None) -> int:
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """The most that tensors have taken since the start or the last ``reset_peak_memory_stats``."""
+    """The most that tensors took at once since the last ``reset_peak_memory_stats``."""
     return torch.accelerator.max_memory_allocated(index_of(device))
 
 
@@ -34,7 +34,7 @@ def memory_reserved(device: DeviceLike = None) -> int:
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """The most taken from the device since the start or the last ``reset_peak_memory_stats``."""
+    """The most taken from the device at once since the last ``reset_peak_memory_stats``."""
     return torch.accelerator.max_memory_reserved(index_of(device))
 
 
@@ -49,7 +49,7 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """(free, total) bytes of the device."""
+    """(free, total) bytes of the device; total is the limit in force."""
     free, total = torch.accelerator.get_memory_info(index_of(device))
     return free, total
 
@@ -60,7 +60,11 @@ def empty_cache() -> None:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Limit this process's devices to ``fraction`` of their memory. ValueError outside [0, 1]."""
+    """Limit every device of this process to ``fraction`` of its memory.
+
+    ``device`` is only checked: the devices of a process have one limit. TypeError if ``fraction``
+    is no float, ValueError outside [0, 1].
+    """
     global _full_limit
     index_of(device)
     if not isinstance(fraction, float):
@@ -78,8 +82,12 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     stats = memory_stats(index)
     free, total = mem_get_info(index)
     rows = [("capacity", total), ("free", free)]
-    rows += [(what, stats[f"allocated_bytes.all.{what}"]) for what in ("current", "peak", "allocated", "freed")]
-    lines = [f"neuron:{index} memory", *(f"  {name:<10} {value / 2**20:>14.2f} MiB" for name, value in rows)]
+    for what in ("current", "peak", "allocated", "freed"):
+        rows.append((what, stats[f"allocated_bytes.all.{what}"]))
+    lines = [f"neuron:{index} memory"]
+    lines += [f"  {name:<10} {value / 2**20:>14.2f} MiB" for name, value in rows]
     if not abbreviated:
-        lines.append(f"  out of memory {stats['num_ooms']} time(s), {stats['num_alloc_retries']} retries")
+        lines.append(
+            f"  out of memory {stats['num_ooms']} time(s), {stats['num_alloc_retries']} retries"
+        )
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Random numbers: one Philox generator per device, its state 16 bytes (uint64 seed, int64 offset)."""
+"""Random numbers: one Philox generator per device, its state 16 bytes (uint64 seed, int64 offset).
+
+Generators live on the host: seeding one starts nothing.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,12 +12,15 @@ from torchneuron.device.devices import DeviceLike, index_of
 
 
 class _Generators(Sequence[torch.Generator]):
-    """The default generators by device index; made on demand, so that counting devices starts nothing."""
+    """The default generators by device index."""
 
     def __getitem__(self, index: int) -> torch.Generator:  # type: ignore[override]
-        if not 0 <= index < len(self):
-            raise IndexError(f"neuron:{index} does not exist: this process has {len(self)} neuron device(s)")
-        return _C.default_generator(index)
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(
+                f"neuron:{index} does not exist: this process has {count} neuron device(s)"
+            )
+        return _C.default_generator(index % count)
 
     def __len__(self) -> int:
         return _C.device_count()
@@ -26,9 +32,14 @@ class _Generators(Sequence[torch.Generator]):
 default_generators: Sequence[torch.Generator] = _Generators()
 
 
+def _get_generator(device: DeviceLike) -> torch.Generator:
+    """The default generator of ``device``."""
+    return _C.default_generator(index_of(device))
+
+
 def manual_seed(seed: int) -> None:
     """Seed the current device's generator."""
-    _C.default_generator(_C.current_device()).manual_seed(int(seed))
+    _get_generator(None).manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
@@ -39,7 +50,7 @@ def manual_seed_all(seed: int) -> None:
 
 def seed() -> int:
     """Seed the current device's generator with a random number, and return it."""
-    return _C.default_generator(_C.current_device()).seed()
+    return _get_generator(None).seed()
 
 
 def seed_all() -> None:
@@ -49,12 +60,12 @@ def seed_all() -> None:
 
 def initial_seed() -> int:
     """The seed of the current device's generator."""
-    return _C.default_generator(_C.current_device()).initial_seed()
+    return _get_generator(None).initial_seed()
 
 
 def get_rng_state(device: DeviceLike = "neuron") -> torch.Tensor:
     """The state of ``device``'s generator: a CPU uint8 tensor of 16 elements."""
-    return _C.default_generator(index_of(device)).get_state()
+    return _get_generator(device).get_state()
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
@@ -64,7 +75,7 @@ def get_rng_state_all() -> list[torch.Tensor]:
 
 def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "neuron") -> None:
     """Restore a state of ``get_rng_state``. RuntimeError or TypeError if it is not one."""
-    _C.default_generator(index_of(device)).set_state(new_state)
+    _get_generator(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:

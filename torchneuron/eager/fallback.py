@@ -52,9 +52,11 @@ def announce(op: str, reason: str) -> None:
     METRICS.record_fallback(op, reason, line)
     if settings.fallback == "warn" and op not in _warned:
         _warned.add(op)
-        warnings.warn(
+        frame = user_frame()
+        warnings.warn_explicit(
             f"{op} runs on the CPU: {reason}{where}. This costs a copy to the host and back at every call; "
             "TORCHNEURON_FALLBACK=error finds such calls, =allow silences this.",
             FallbackWarning,
-            stacklevel=3,
+            frame.f_code.co_filename if frame is not None else "<autograd>",
+            frame.f_lineno if frame is not None else 0,
         )

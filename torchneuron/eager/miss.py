@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchneuron import _C
-from torchneuron.eager import composites, counters
+from torchneuron.eager import checks, composites, counters
 from torchneuron.eager.calls import Call, overload_of
 from torchneuron.eager.fallback import announce, user_line
 from torchneuron.eager.functional import Functional, functional_form, special_form
@@ -46,13 +46,13 @@ def resolve(
     Raises what PyTorch raises for the call on wrong arguments; NotImplementedError for an op that may not fall back.
     """
     call = Call(overload_of(name), args, tensors, scalars, device)
+    checks.check(call)
     composite = composites.find(call)
     if composite is not None:
         return {"kind": "composite", "function": composite}
     form = _form(name, call)
     if form is None:
         return _fall_back(name, "it has no functional form")
-    _check_overlap(call)
     try:
         return _resize(call, form) or _program(name, call, form, key)
     except LoweringError as error:
@@ -105,18 +105,6 @@ def _plan(call: Call, executable: Any, metadata: dict[str, Any]) -> dict[str, An
         "rng_offset": metadata["rng_offset"],
         "bounded": plan["bounded"],
     }
-
-
-def _check_overlap(call: Call) -> None:
-    """PyTorch refuses to write through a view in which elements share memory."""
-    for tensor in call.tensors:
-        if tensor.written and any(
-            stride == 0 and size > 1 for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
-        ):
-            raise RuntimeError(
-                "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                "location. Please clone() the tensor before performing the operation."
-            )
 
 
 def _resize(call: Call, form: Functional) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -21,6 +22,15 @@ from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.errors import LoweringError
 
 _META = torch.device("meta")
+
+_STATIC_CHECKS = frozenset(
+    {
+        "aten._assert_scalar.default",
+        "aten._assert_tensor_metadata.default",
+        "aten.sym_constrain_range.default",
+        "aten.sym_constrain_range_for_size.default",
+    }
+)
 
 
 class Argument(Protocol):
@@ -75,7 +85,11 @@ def _bare_meta(tensor: torch.Tensor) -> torch.Tensor:
 def infer(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The op's outputs as meta tensors."""
     args, kwargs = pytree.tree_map(_on_meta, (tuple(args), dict(kwargs)))
-    if isinstance(op, OpOverload) and any(a.name == "device" for a in op._schema.arguments):
+    if not isinstance(op, OpOverload):
+        return op(*args, **kwargs)
+    if rule := registry.find_shape_rule(op):
+        return rule(*args, **kwargs)
+    if any(a.name == "device" for a in op._schema.arguments):
         kwargs["device"] = _META
     return op(*args, **kwargs)
 
@@ -123,7 +137,7 @@ class Interpreter:
         return _Known(found, found)
 
     def _call(self, node: fx.Node, env: dict[fx.Node, Argument]) -> Argument:
-        args = fx.map_arg(node.args, lambda n: env[n].value())
+        args: Any = fx.map_arg(node.args, lambda n: env[n].value())
         kwargs = fx.map_arg(node.kwargs, lambda n: env[n].value())
         out = node.meta.get("val")
         if node.target is operator.getitem:
@@ -134,6 +148,9 @@ class Interpreter:
         if out is None:
             examples = fx.map_arg((node.args, node.kwargs), lambda n: env[n].example())
             out = infer(node.target, *examples)
+        if isinstance(out, (bool, int, float)) or str(node.target) in _STATIC_CHECKS:
+            # A size, or a check of one: known when the program is built.
+            return _Known(out, out)
         first = node.args[0] if node.args else None
         example = env[first].example if isinstance(first, fx.Node) else None
         return _Known(self.emit(node.target, args, kwargs, out, example), out)
@@ -235,7 +252,7 @@ class _Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         given_args, given_kwargs = pytree.tree_map(self._stand_in, (tuple(args), dict(kwargs)))
-        with self:
+        with self, _HostData():
             result = function(*given_args, **given_kwargs)
         return pytree.tree_map(self._value, result)
 
@@ -250,6 +267,8 @@ class _Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if id(leaf) not in self._values:
+            if leaf.device.type == "meta":
+                raise ValueError("a meta tensor from outside")
             return self._interpreter.builder.constant(leaf)
         return self._values[id(leaf)][1]
 
@@ -279,6 +298,16 @@ class _Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif isinstance(out, (tuple, list)):
             for one, its_value in zip(out, value, strict=True):
                 self._bind_all(one, its_value)
+
+
+class _HostData(TorchFunctionMode):
+    """Keeps tensors made of Python data on the host: on meta they would lose it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.tensor, torch.as_tensor, torch.asarray):
+            kwargs["device"] = None
+        return func(*args, **kwargs)
 
 
 @contextmanager

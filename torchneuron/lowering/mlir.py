@@ -14,6 +14,7 @@ from torchneuron.lowering.errors import LoweringError
 ARTIFACT_VERSIONS = ("1.0.0", "1.8.0")
 
 _TORCH_PIPELINE = "builtin.module(torch-backend-to-stablehlo-backend-pipeline)"
+_DECOMPOSE_PIPELINE = "builtin.module(func.func(torch-decompose-complex-ops,canonicalize))"
 _CHLO_PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 
 # Runs the pipeline once: that loads the StableHLO dialects into the context.
@@ -77,7 +78,7 @@ def build(text: str, *, has_torch: bool = False, has_chlo: bool = False) -> byte
     """Portable artifact of a module in generic form; ``has_torch`` and ``has_chlo`` say which
     dialects to lower.
     """
-    pipelines = [_TORCH_PIPELINE] if has_torch else []
+    pipelines = [_DECOMPOSE_PIPELINE, _TORCH_PIPELINE] if has_torch else []
     if has_chlo:
         pipelines.append(_CHLO_PIPELINE)
     with _lock:

@@ -49,6 +49,7 @@ class Decomposition:
 _emitters: dict[str, Emitter] = {}
 _decompositions: dict[str, Decomposition] = {}
 _torch_mlir: set[str] = set()
+_shape_rules: dict[str, Callable[..., Any]] = {}
 
 
 def canonical(name: str) -> str:
@@ -116,6 +117,20 @@ def torch_mlir(*names: str) -> None:
         _torch_mlir.add(_claim(_torch_mlir, name))
 
 
+def shape_rule(*names: str) -> Callable[[F], F]:
+    """Register the shape inference of the ops ``names``, for ops that PyTorch gives no Meta kernel.
+
+    The function gets the op's arguments, tensors on meta, and gives its outputs as meta tensors.
+    """
+
+    def register(function: F) -> F:
+        for name in names:
+            _shape_rules[_claim(_shape_rules, name)] = function
+        return function
+
+    return register
+
+
 class _StockDecomposition:
     """Looks PyTorch's decomposition up at its first call: importing ``torch._decomp`` takes a
     second.
@@ -161,9 +176,18 @@ def find_emitter(op: OpOverload) -> Emitter | None:
 
 
 def find_decomposition(op: OpOverload) -> Decomposition | None:
-    """The op's registered decomposition, if it has one."""
+    """The op's registered decomposition, or what PyTorch says a prim is in ATen ops."""
     load()
-    return _decompositions.get(str(op))
+    found = _decompositions.get(str(op))
+    if found is None and op.namespace == "prims":
+        in_aten = getattr(op, "impl_aten", None)
+        return Decomposition(in_aten, frozenset()) if in_aten is not None else None
+    return found
+
+
+def find_shape_rule(op: OpOverload) -> Callable[..., Any] | None:
+    load()
+    return _shape_rules.get(str(op))
 
 
 def uses_torch_mlir(op: OpOverload) -> bool:

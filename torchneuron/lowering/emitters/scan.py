@@ -106,7 +106,7 @@ def cummin(b: Builder, out: Any, x: Val, dim: int) -> tuple[Val, Val]:
     return _running_extremum(b, x, dim, b.min, highest(x.dtype))
 
 
-@emitter("aten.logcumsumexp", "aten._logcumsumexp")
+@emitter("aten.logcumsumexp")
 def logcumsumexp(b: Builder, out: Any, x: Val, dim: int) -> Val:
     if is_complex(x.dtype):
         raise LoweringError("aten.logcumsumexp", "complex numbers")

@@ -55,8 +55,7 @@ def flip(b: Builder, out: Any, x: Val, dims: list[int]) -> Val:
 
 
 def roll_dim(b: Builder, x: Val, shift: int, dim: int) -> Val:
-    """``x`` with its elements moved ``shift`` places on along ``dim``, the last ones to the front.
-    """
+    """``x`` with its elements moved ``shift`` places on along ``dim``, the last to the front."""
     size = x.shape[dim]
     if size == 0 or shift % size == 0:
         return x

@@ -47,6 +47,10 @@ def literal(value: Number, dtype: torch.dtype) -> str:
     return str(integer)
 
 
+# Where StableHLO's conversion overflows to NaN, PyTorch's gives the largest finite number.
+_SATURATES = torch.float8_e4m3fn
+
+
 class Core:
     """Holds the text of the function under construction."""
 
@@ -221,17 +225,27 @@ class Core:
             return self._convert_float(x, dtype)
         if opmath(dtype) is not dtype and source is not torch.bool:
             # PyTorch goes through float32 and so rounds twice.
-            x = self._convert(x, torch.float32)
+            return self._convert_float(self._convert(x, torch.float32), dtype)
         return self._convert(x, dtype)
 
     def _convert_float(self, x: Val, dtype: torch.dtype) -> Val:
         if is_float(dtype):
             narrow = opmath(dtype) is not dtype or opmath(x.dtype) is not x.dtype
-            return self._convert(self._convert(x, torch.float32) if narrow else x, dtype)
+            value = self._convert(x, torch.float32) if narrow else x
+            return self._convert(self._saturated(value) if dtype is _SATURATES else value, dtype)
         if is_integer(dtype) and dtype.itemsize < 4:
             # Out of range, CPUs wrap around where StableHLO would saturate.
             x = self._convert(x, torch.int32)
         return self._convert(x, dtype)
+
+    def _saturated(self, x: Val) -> Val:
+        """Bounded to the finite numbers of ``_SATURATES``; a NaN stays."""
+        limit = torch.finfo(_SATURATES).max
+        bounded = x
+        for name, bound in (("maximum", -limit), ("minimum", limit)):
+            operands = [bounded, self.full(x.shape, bound, x.dtype)]
+            bounded = self.op1(f"stablehlo.{name}", operands, x.dtype, x.shape)
+        return bounded
 
     def _nonzero(self, x: Val) -> Val:
         kind = "FLOAT" if x.dtype.is_floating_point or x.dtype.is_complex else "SIGNED"

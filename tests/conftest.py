@@ -1,0 +1,51 @@
+"""What all tests share: one cache of compiled programs, and Python in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Compiled programs are shared by the workers of a run and by later runs: the keys tell whether they
+# still fit. Set before anything imports torch, and inherited by the processes that tests start.
+os.environ.setdefault("TORCHNEURON_CACHE_DIR", str(ROOT / "build" / "test-programs"))
+
+
+class RunPython(Protocol):
+    """Runs a script in a new interpreter."""
+
+    def __call__(
+        self, script: str, *, check: bool = True, timeout: float = 120, **variables: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``script`` with environment ``variables`` (None unsets one); check its exit code."""
+
+
+@pytest.fixture(scope="session")
+def run_python() -> RunPython:
+    """A function that runs a script in a new interpreter and gives back its output."""
+
+    def run(
+        script: str, *, check: bool = True, timeout: float = 120, **variables: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **{k: v for k, v in variables.items() if v is not None}}
+        for name, value in variables.items():
+            if value is None:
+                environment.pop(name, None)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    return run
