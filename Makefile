@@ -70,7 +70,7 @@ build: $(STAMPS)/build
 # ---- targets
 
 demo: $(STAMPS)/build
-	$(BIN)/python -m examples.demo
+	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/build
 	$(BIN)/python -m pytest -q tests
@@ -87,7 +87,7 @@ format: $(STAMPS)/lint
 	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_TESTS)
 
 bench: $(STAMPS)/build
-	$(BIN)/python -m benchmarks
+	$(BIN)/python benchmarks/eager.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info torchneuron/_C*.so .pytest_cache .mypy_cache .ruff_cache

@@ -37,9 +37,9 @@ class Config:
     context: int = 64
     dropout: float = 0.0
     batch: int = 16
-    steps: int = 300
+    steps: int = 400
     warmup: int = 20
-    peak_lr: float = 3e-3
+    peak_lr: float = 2e-3
     clip: float = 1.0
     evaluation_batches: int = 8
     sampled: int = 240

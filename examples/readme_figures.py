@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-BEGIN = "<!-- demo figures: begin (written by examples/readme_figures.py) -->"
-END = "<!-- demo figures: end -->"
+BEGIN = "<!-- figures:begin -->"
+END = "<!-- figures:end -->"
 
 
 def markdown(outcome: dict[str, Any]) -> str:

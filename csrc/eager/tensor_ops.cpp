@@ -246,6 +246,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
   m.impl("as_strided", &as_strided);
+  m.impl("as_strided_", TORCH_FN(at::native::as_strided__symint));
   m.impl("view", &view);
   m.impl("_reshape_alias", &reshape_alias);
   m.impl("unfold", &at::native::unfold);

@@ -23,6 +23,7 @@ from torchneuron.lowering import (
     mlir,
     registry,
     road,
+    torch_mlir_ops,
 )
 from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.emitting import shape_of
@@ -159,14 +160,15 @@ def test_decomposition_that_reads_a_value_is_refused() -> None:
 
 
 def test_torch_mlir_inside_the_function() -> None:
-    registry.torch_mlir("aten.hardtanh")
-    x = torch.randn(3, 4)
-    run_op(aten.hardtanh.default, x, -0.5, 0.7)
-    graph = fx.Graph()
-    node = graph.call_function(aten.add.Tensor, (graph.placeholder("x"), 1))
-    graph.output((graph.call_function(aten.hardtanh.default, (node, -0.5, 0.7)),))
-    lowered = lower(fx.GraphModule({}, graph), spec_of(vector()))
-    assert lowered.roads["aten.hardtanh.default"] == "torch-mlir"
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return aten.hardtanh(x + 1, -0.5, 0.7) * 2
+
+    def emit(b: Builder, out: Any, x: Val) -> Val:
+        args = (b.add(x, 1.0), -0.5, 0.7)
+        return b.mul(torch_mlir_ops.emit(b, aten.hardtanh.default, args, {}, out), 2.0)
+
+    op = define("clipped(Tensor x) -> Tensor", reference, registry.emitter, emit)
+    run_op(op, torch.randn(3, 4))
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.uint8])

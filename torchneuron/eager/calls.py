@@ -55,12 +55,23 @@ class Call:
 
     def scalar_examples(self) -> list[Any]:
         """What stands for each scalar operand in shape inference: a number, a list, or a 0-d meta tensor."""
-        return [
-            scalar.example if scalar.wrapped and not isinstance(scalar.example, torch.Tensor)
-            else scalar.example.item() if scalar.wrapped
-            else torch.empty((), dtype=scalar.dtype, device="meta")
-            for scalar in self.scalars
-        ]
+        return [self._scalar_example(scalar) for scalar in self.scalars]
+
+    def _scalar_example(self, scalar: ScalarDescription) -> Any:
+        if not isinstance(scalar.example, torch.Tensor):
+            return scalar.example
+        if self.counts_as_number(scalar):
+            return scalar.example.item()
+        return torch.empty((), dtype=scalar.dtype, device="meta")
+
+    def counts_as_number(self, scalar: ScalarDescription) -> bool:
+        """Whether a scalar operand takes part in type promotion as a Python number does.
+
+        A number in the place of a tensor arrives as a tensor, and only some ops take it as a number again.
+        """
+        if not isinstance(scalar.example, torch.Tensor):
+            return True
+        return scalar.wrapped and torch._C._should_allow_numbers_as_tensors(self.op._schema.name.split("::")[1])
 
     def substitute(
         self, tensor: Callable[[int], Any], scalar: Callable[[int], Any], args: Sequence[Any] | None = None

@@ -70,11 +70,16 @@ def _on_meta(value: Any) -> Any:
     return _META if isinstance(value, torch.device) else None if isinstance(value, torch.Generator) else value
 
 
-def infer(call: Call, form: Functional) -> list[Any]:
-    """Shape inference on the meta device: the outputs of the functional op, one for each of its return values."""
+def _meta_arguments(call: Call, form: Functional) -> tuple[list[Any], dict[str, Any]]:
+    """The functional op's arguments on the meta device."""
     tensors, examples = call.meta_tensors(), call.scalar_examples()
     values = [_on_meta(v) for v in call.substitute(tensors.__getitem__, examples.__getitem__)]
-    args, kwargs = _functional_args(call, form, values)
+    return _functional_args(call, form, values)
+
+
+def infer(call: Call, form: Functional) -> list[Any]:
+    """Shape inference on the meta device: the outputs of the functional op, one for each of its return values."""
+    args, kwargs = _meta_arguments(call, form)
     try:
         result = form.op(*args, **kwargs)
     except NotImplementedError as error:
@@ -143,7 +148,7 @@ class _Planner:
                 example = scalar.example
                 if isinstance(example, torch.Tensor):
                     example = example.item()
-                self.inputs.append(ScalarInput(scalar.dtype, example, scalar.wrapped))
+                self.inputs.append(ScalarInput(scalar.dtype, example, self.call.counts_as_number(scalar)))
             self.scalar_operands.append(index)
             self.nodes["s", index] = self.graph.placeholder(f"s{index}")
         return self.nodes["s", index]
@@ -154,26 +159,40 @@ class _Planner:
 
 def build(call: Call, form: Functional) -> Built:
     """Lower a call. Raises LoweringError if no road leads to StableHLO, and PyTorch's errors for wrong arguments."""
+    from torchneuron.lowering.bounded import bounded_outputs, padded_values
     from torchneuron.lowering.lower import lower
 
     if form.targets:
         check(call)
-    items = infer(call, form)
+    padded = None if form.targets else bounded_outputs(form.op, *_meta_arguments(call, form))
+    items = infer(call, form) if padded is None else list(padded_values(padded))
     planner = _Planner(call, form)
-    results = _Results(planner, _node(planner), items)
+    node = _node(planner)
+    if padded is not None:
+        node.meta["val"] = tuple(items)
+    results = _Results(planner, node, items)
+    for output, described in zip(results.outputs, padded or (), strict=False):
+        output["count"] = described.count
     planner.graph.output(tuple(results.nodes))
     spec = ProgramSpec(
         tuple(_storage_spec(call, group) for group in planner.storages), tuple(planner.inputs), tuple(results.specs)
     )
-    lowered = lower(fx.GraphModule(torch.nn.Module(), planner.graph), spec)
+    lowered = lower(_module(planner.graph), spec)
     plan = {
         "operands": _operands(planner, bool(lowered.rng_offset)),
         "outputs": results.outputs,
         "returns": _returns(call, results.fresh),
         "donatable": [i for i, group in enumerate(planner.storages) if group in results.updated],
-        "bounded": False,
+        "bounded": padded is not None,
     }
     return Built(lowered.module, lowered.rng_offset, lowered.roads, {"plan": plan}, str(planner.graph))
+
+
+def _module(graph: fx.Graph) -> Any:
+    """The graph as a module without generated code: there are overloads named like Python's keywords."""
+    module: Any = torch.nn.Module()
+    module.graph = graph
+    return module
 
 
 def _storage_spec(call: Call, group: int) -> StorageSpec:
@@ -220,7 +239,7 @@ class _Results:
         self.fresh: list[tuple[str, list[int]]] = []
         self.updated: set[int] = set()
         nodes = [node] if len(items) == 1 else [self._item(node, i) for i in range(len(items))]
-        split = planner.form.fresh
+        split = planner.form.fresh if planner.form.targets else len(items)
         for item, value in zip(items[:split], nodes[:split], strict=True):
             self._add_fresh(item, value)
         targets = [planner.call.args[position] for position in planner.form.targets]

@@ -186,6 +186,7 @@ def find_decomposition(op: OpOverload) -> Decomposition | None:
 
 
 def find_shape_rule(op: OpOverload) -> Callable[..., Any] | None:
+    """The op's rule for its results' shapes, if it has one."""
     load()
     return _shape_rules.get(str(op))
 

@@ -52,8 +52,11 @@ def sort_positions(b: Builder, x: Val, descending: bool = False) -> Val:
     if x.shape[-1] <= 1 or x.numel == 0:
         return b.full(x.shape, 0, torch.int64)
     key = ordered_bits(b, x)
-    if descending:
-        key = b.not_(key)
+    return key_positions(b, b.not_(key) if descending else key)
+
+
+def key_positions(b: Builder, key: Val) -> Val:
+    """Positions (int64) that sort unsigned integers stably along the last dimension."""
     if key.dtype is not torch.uint64:
         return _sorted_packed(b, key, 8 * key.dtype.itemsize)
     # 64 bits and a position fit in no integer: sort by the low half, then stably by the high half.

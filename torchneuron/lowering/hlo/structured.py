@@ -357,7 +357,7 @@ class Structured(Maths):
         unit_diagonal: bool = False,
         transpose: str = "NO_TRANSPOSE",
     ) -> Val:
-        """x of a x = b (or x a = b); ``transpose`` of ``a`` is NO_TRANSPOSE, TRANSPOSE or ADJOINT."""
+        """x of a x = b (or x a = b); ``transpose``: NO_TRANSPOSE, TRANSPOSE or ADJOINT of ``a``."""
         flags = {"left_side": left, "lower": lower, "unit_diagonal": unit_diagonal}
         text = ", ".join(
             f"{name} = {'true' if value else 'false'}" for name, value in flags.items()
