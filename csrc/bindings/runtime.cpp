@@ -26,8 +26,7 @@ void configure(int device_count, size_t memory_limit, py::object find_client) {
   Runtime::instance().configure(device_count, memory_limit, [function] {
     const py::gil_scoped_acquire gil;
     const auto found = py::reinterpret_borrow<py::object>(function)().cast<py::tuple>();
-    return runtime::ClientConfig{
-        found[0].cast<std::string>(), found[1].cast<pjrt::NamedValues>()};
+    return runtime::ClientConfig{found[0].cast<std::string>(), found[1].cast<pjrt::NamedValues>()};
   });
 }
 
@@ -63,8 +62,10 @@ void bind_miss_types(py::module_& module) {
   using eager::ScalarDescription;
   using eager::TensorArgument;
   using eager::TensorDescription;
-  py::class_<TensorArgument>(module, "TensorArgument").def_readonly("index", &TensorArgument::index);
-  py::class_<ScalarArgument>(module, "ScalarArgument").def_readonly("index", &ScalarArgument::index);
+  py::class_<TensorArgument>(module, "TensorArgument")
+      .def_readonly("index", &TensorArgument::index);
+  py::class_<ScalarArgument>(module, "ScalarArgument")
+      .def_readonly("index", &ScalarArgument::index);
   py::class_<TensorDescription>(module, "TensorDescription")
       .def_readonly("storage", &TensorDescription::storage)
       .def_readonly("storage_dtype", &TensorDescription::storage_dtype)
@@ -83,22 +84,25 @@ void bind_miss_types(py::module_& module) {
       .def_readonly("example", &ScalarDescription::example);
 }
 
-} // namespace
+}  // namespace
 
 void init_runtime(py::module_& module) {
   bind_miss_types(module);
   module.def("configure", &configure);
   module.def("set_callbacks", &set_callbacks);
   module.def("register_kernels", &eager::register_kernels);
-  module.def("client", [] { return std::const_pointer_cast<pjrt::Client>(Runtime::instance().client()); });
+  module.def("client",
+             [] { return std::const_pointer_cast<pjrt::Client>(Runtime::instance().client()); });
   module.def("ordinal", [](int device) {
     return Runtime::instance().ordinal(static_cast<c10::DeviceIndex>(device));
   });
-  module.def("is_initialized", [] { return Runtime::instance().initialized() && !runtime::in_forked_child(); });
+  module.def("is_initialized",
+             [] { return Runtime::instance().initialized() && !runtime::in_forked_child(); });
   module.def("in_bad_fork", &runtime::in_forked_child);
   module.def("init", [] { Runtime::instance().ensure_started(); });
   module.def("device_count", [] { return Runtime::instance().device_count(); });
-  module.def("current_device", [] { return static_cast<int>(Runtime::instance().current_device()); });
+  module.def("current_device",
+             [] { return static_cast<int>(Runtime::instance().current_device()); });
   module.def("set_device", [](int device) {
     Runtime::instance().set_current_device(static_cast<c10::DeviceIndex>(device));
   });
@@ -119,4 +123,4 @@ void init_runtime(py::module_& module) {
   module.def("forget_programs", &forget_programs);
 }
 
-} // namespace tn
+}  // namespace tn

@@ -7,4 +7,4 @@ namespace tn {
 // Adds what the package needs of the runtime and of the eager path to the module.
 void init_runtime(pybind11::module_& module);
 
-} // namespace tn
+}  // namespace tn

@@ -1,11 +1,11 @@
 // How a call's arguments are shown to Python on a miss.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include <c10/core/ScalarType.h>
 #include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <vector>
 
 namespace tn::eager {
 
@@ -20,7 +20,7 @@ struct ScalarArgument {
 };
 
 struct TensorDescription {
-  uint32_t storage; // index of the first tensor with the same storage
+  uint32_t storage;  // index of the first tensor with the same storage
   c10::ScalarType storage_dtype;
   int64_t storage_numel;
   c10::ScalarType dtype;
@@ -34,9 +34,9 @@ struct TensorDescription {
 
 struct ScalarDescription {
   c10::ScalarType dtype;
-  int64_t length; // of a packed list, else 0
-  bool wrapped; // a Python number, not a 0-d CPU tensor
+  int64_t length;  // of a packed list, else 0
+  bool wrapped;    // a Python number, not a 0-d CPU tensor
   pybind11::object example;
 };
 
-} // namespace tn::eager
+}  // namespace tn::eager

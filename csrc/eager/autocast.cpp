@@ -1,6 +1,6 @@
 // Autocast for the device: PyTorch's own lists of ops, with the policies of CUDA.
-#include <ATen/autocast_mode.h>
 #include <ATen/Operators.h>
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 namespace tn::eager {
@@ -8,17 +8,15 @@ namespace {
 
 using at::Tensor;
 
-Tensor binary_cross_entropy_banned(
-    const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
+Tensor binary_cross_entropy_banned(const Tensor&, const Tensor&, const std::optional<Tensor>&,
+                                   int64_t) {
   TORCH_CHECK(
       false,
       "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
       "Use binary_cross_entropy_with_logits or BCEWithLogitsLoss, which are safe.");
 }
 
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFallthrough());
-}
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
@@ -41,5 +39,5 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #undef PROMOTE
 }
 
-} // namespace
-} // namespace tn::eager
+}  // namespace
+}  // namespace tn::eager

@@ -6,11 +6,11 @@
 namespace tn::eager {
 
 struct Callbacks {
-  pybind11::object operand_arguments; // (op: str) -> list[str]
-  pybind11::object resolve; // (op, args, tensors, scalars, key, device) -> dict
+  pybind11::object operand_arguments;  // (op: str) -> list[str]
+  pybind11::object resolve;            // (op, args, tensors, scalars, key, device) -> dict
 };
 
 // Leaked: the interpreter may be gone before the core.
 Callbacks& callbacks();
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -29,7 +29,7 @@ bool on_device(const at::Tensor& tensor) {
 // The tensor is all of its storage, in some dense order.
 bool is_whole(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
-      tensor.nbytes() == tensor.storage().nbytes();
+         tensor.nbytes() == tensor.storage().nbytes();
 }
 
 // Pending conjugation and negation become data; what is returned carries neither bit.
@@ -57,7 +57,8 @@ void copy_within_device(const at::Tensor& self, const at::Tensor& source, bool n
       self.strides() == source.strides() && is_whole(self) && is_whole(source)) {
     // Values are immutable: sharing one is copying it.
     handle_of(*self.unsafeGetTensorImpl())
-        .exchange(handle_of(*source.unsafeGetTensorImpl()).value_or_undefined(source.scalar_type()));
+        .exchange(
+            handle_of(*source.unsafeGetTensorImpl()).value_or_undefined(source.scalar_type()));
     return;
   }
   run_copy_program(self, source, non_blocking);
@@ -66,7 +67,8 @@ void copy_within_device(const at::Tensor& self, const at::Tensor& source, bool n
 // The source's storage as seen from another device: the same view, over a copy of the value there.
 at::Tensor move_to_device(const at::Tensor& source, c10::DeviceIndex device) {
   Runtime& runtime = Runtime::instance();
-  ValuePtr value = handle_of(*source.unsafeGetTensorImpl()).value_or_undefined(source.scalar_type());
+  ValuePtr value =
+      handle_of(*source.unsafeGetTensorImpl()).value_or_undefined(source.scalar_type());
   if (runtime.ordinal(device) != runtime.ordinal(source.device().index()) &&
       value->state() != Value::State::kUndefined) {
     runtime::await_value(*value);
@@ -88,24 +90,27 @@ void copy_from_host(const at::Tensor& self, const at::Tensor& source, bool non_b
   const c10::DeviceIndex device = self.device().index();
   // The CPU converts and broadcasts: what is moved then is exactly what the destination holds.
   const at::Tensor staged = is_whole(self)
-      ? at::empty_strided(self.sizes(), self.strides(), source.options().dtype(self.scalar_type()))
-      : at::Tensor();
+                                ? at::empty_strided(self.sizes(), self.strides(),
+                                                    source.options().dtype(self.scalar_type()))
+                                : at::Tensor();
   if (!staged.defined()) {
     run_copy_program(self, from_host(source, self.device()), non_blocking);
     return;
   }
-  const bool direct = source.scalar_type() == self.scalar_type() && source.sizes() == self.sizes() &&
-      source.strides() == self.strides() && !source.is_conj() && !source.is_neg();
+  const bool direct = source.scalar_type() == self.scalar_type() &&
+                      source.sizes() == self.sizes() && source.strides() == self.strides() &&
+                      !source.is_conj() && !source.is_neg();
   if (!direct) {
     staged.copy_(source);
   }
   const at::Tensor& data = direct ? source : staged;
   handle_of(*self.unsafeGetTensorImpl())
-      .exchange(runtime::value_from_host(
-          device, data.const_data_ptr(), self.scalar_type(), self.numel()));
+      .exchange(runtime::value_from_host(device, data.const_data_ptr(), self.scalar_type(),
+                                         self.numel()));
 }
 
-// A CPU tensor over the device's own memory, where the plugin runs on the host and says where it is.
+// A CPU tensor over the device's own memory, where the plugin runs on the host and says where it
+// is.
 at::Tensor host_view(const at::Tensor& source, const Value& value) {
   value.buffer().ready_event().await();
   void* address = value.buffer().unsafe_host_pointer();
@@ -113,21 +118,18 @@ at::Tensor host_view(const at::Tensor& source, const Value& value) {
     return {};
   }
   auto* const bytes = static_cast<char*>(address) + source.storage_offset() * source.element_size();
-  return at::from_blob(
-      bytes, source.sizes(), source.strides(), source.options().device(at::kCPU).requires_grad(false));
+  return at::from_blob(bytes, source.sizes(), source.strides(),
+                       source.options().device(at::kCPU).requires_grad(false));
 }
 
-} // namespace
+}  // namespace
 
 at::Tensor from_host(const at::Tensor& source, c10::Device device) {
   const at::Tensor dense = source.resolve_conj().resolve_neg().contiguous();
-  return make_tensor(
-      dense.sizes(),
-      dense.strides(),
-      dense.scalar_type(),
-      device.index(),
-      runtime::value_from_host(device.index(), dense.const_data_ptr(), dense.scalar_type(), dense.numel()),
-      dense.numel());
+  return make_tensor(dense.sizes(), dense.strides(), dense.scalar_type(), device.index(),
+                     runtime::value_from_host(device.index(), dense.const_data_ptr(),
+                                              dense.scalar_type(), dense.numel()),
+                     dense.numel());
 }
 
 at::Tensor to_host(const at::Tensor& source) {
@@ -172,21 +174,20 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     copy_(plain, at::_neg_view(source), non_blocking);
     return self;
   }
-  const at::Tensor expanded =
-      source.sizes() == self.sizes() ? source : source.expand_as(self);
+  const at::Tensor expanded = source.sizes() == self.sizes() ? source : source.expand_as(self);
   if (!on_device(self)) {
     self.copy_(to_host(expanded), non_blocking);
   } else if (!on_device(source)) {
-    TORCH_CHECK(
-        source.device().is_cpu(), "cannot copy from ", source.device(), " to ", self.device());
+    TORCH_CHECK(source.device().is_cpu(), "cannot copy from ", source.device(), " to ",
+                self.device());
     copy_from_host(self, expanded, non_blocking);
   } else {
     const at::Tensor plain = resolve_bits(expanded);
     const bool local = plain.device() == self.device();
-    copy_within_device(
-        self, local ? plain : move_to_device(plain, self.device().index()), non_blocking);
+    copy_within_device(self, local ? plain : move_to_device(plain, self.device().index()),
+                       non_blocking);
   }
   return self;
 }
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -14,4 +14,4 @@ at::Tensor to_host(const at::Tensor& source);
 // A device tensor with the elements of a CPU tensor, same dtype and sizes, contiguous.
 at::Tensor from_host(const at::Tensor& source, c10::Device device);
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -1,12 +1,12 @@
 // What a signature resolves to: a program with the plan to feed it and to hand out its results.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <c10/core/ScalarType.h>
 
 #include "runtime/queue.h"
 
@@ -16,25 +16,25 @@ namespace tn::eager {
 struct Operand {
   enum class Kind : uint8_t { kStorage, kScalar, kOffset, kRandom };
   Kind kind = Kind::kStorage;
-  uint32_t index = 0; // of the tensor (kStorage, kOffset) or of the scalar
+  uint32_t index = 0;  // of the tensor (kStorage, kOffset) or of the scalar
 };
 
 // A result of the program: a new tensor, or the new value of an argument's storage.
 struct Output {
   bool fresh = true;
-  uint32_t tensor = 0; // where not fresh: the tensor whose storage it becomes
+  uint32_t tensor = 0;  // where not fresh: the tensor whose storage it becomes
   c10::ScalarType dtype = c10::ScalarType::Float;
-  int64_t numel = 0; // of the storage
+  int64_t numel = 0;  // of the storage
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
-  int32_t count = -1; // bounded result: its first dimension is element `count` of the last output
+  int32_t count = -1;  // bounded result: its first dimension is element `count` of the last output
 };
 
 // One of the op's return values.
 struct Return {
   enum class Kind : uint8_t { kOutput, kArgument, kList, kUndefined };
   Kind kind = Kind::kOutput;
-  std::vector<uint32_t> indices; // outputs, or the argument's position
+  std::vector<uint32_t> indices;  // outputs, or the argument's position
 };
 
 struct Entry {
@@ -45,7 +45,7 @@ struct Entry {
   std::vector<Output> outputs;
   std::vector<Return> returns;
   uint64_t random_offset = 0;
-  bool bounded = false; // the last output holds the counts of the others
+  bool bounded = false;  // the last output holds the counts of the others
   // kComposite: a Python function of the op's arguments, made of other device ops.
   void* composite = nullptr;
   // kResize: this tensor must take these sizes before the call is looked up again.
@@ -54,4 +54,4 @@ struct Entry {
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
-} // namespace tn::eager
+}  // namespace tn::eager

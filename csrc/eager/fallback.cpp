@@ -1,10 +1,10 @@
 #include "eager/fallback.h"
 
-#include <string_view>
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_to_copy.h>
+
+#include <string_view>
 
 #include "runtime/device.h"
 #include "runtime/generator.h"
@@ -30,7 +30,7 @@ void replace_generators(torch::jit::Stack& stack, size_t count) {
 
 bool may_index_from_host(std::string_view name) {
   return name.starts_with("aten::index") || name.starts_with("aten::_index_put") ||
-      name.starts_with("aten::_unsafe_index");
+         name.starts_with("aten::_unsafe_index");
 }
 
 c10::IValue to_device(const c10::IValue& value, c10::Device device) {
@@ -42,7 +42,8 @@ c10::IValue to_device(const c10::IValue& value, c10::Device device) {
   }
   c10::List<std::optional<at::Tensor>> moved;
   for (const c10::IValue& item : value.toListRef()) {
-    moved.push_back(item.isNone() ? std::nullopt : std::optional<at::Tensor>(move(item.toTensor())));
+    moved.push_back(item.isNone() ? std::nullopt
+                                  : std::optional<at::Tensor>(move(item.toTensor())));
   }
   return {moved};
 }
@@ -51,7 +52,7 @@ bool is_index_argument(const c10::Argument& argument) {
   return argument.name() == "indices" || argument.name() == "index";
 }
 
-} // namespace
+}  // namespace
 
 void run_on_cpu(Operator& op, torch::jit::Stack& stack) {
   replace_generators(stack, op.arguments().size());
@@ -65,24 +66,17 @@ void adopt_host_tensors(Operator& op, torch::jit::Stack& stack, const Signature&
   for (const size_t index : signature.host_tensors) {
     const c10::IValue& value = stack[base + index];
     const bool allowed = !signature.tensors.empty() && may_index_from_host(op.name()) &&
-        is_index_argument(arguments[index]);
+                         is_index_argument(arguments[index]);
     c10::Device found = c10::kCPU;
     if (value.isTensor()) {
       found = value.toTensor().device();
     }
-    TORCH_CHECK(
-        allowed && found.is_cpu(),
-        "Expected all tensors to be on the same device, but found at least two devices, ",
-        device,
-        " and ",
-        found,
-        "! (when checking argument for argument ",
-        arguments[index].name(),
-        " in method ",
-        op.name(),
-        ")");
+    TORCH_CHECK(allowed && found.is_cpu(),
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                device, " and ", found, "! (when checking argument for argument ",
+                arguments[index].name(), " in method ", op.name(), ")");
     stack[base + index] = to_device(value, device);
   }
 }
 
-} // namespace tn::eager
+}  // namespace tn::eager

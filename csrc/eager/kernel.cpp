@@ -21,8 +21,8 @@ using runtime::ValuePtr;
 
 ValuePtr random_state(const Entry& entry, const Signature& signature) {
   const at::Generator& generator = signature.generator.has_value() && signature.generator->defined()
-      ? *signature.generator
-      : runtime::default_generator(signature.device);
+                                       ? *signature.generator
+                                       : runtime::default_generator(signature.device);
   auto* const philox = at::check_generator<runtime::NeuronGenerator>(generator);
   std::pair<uint64_t, uint64_t> state;
   {
@@ -47,22 +47,21 @@ void gather_inputs(const Entry& entry, Signature& signature, runtime::Task& task
         task.inputs.push_back(
             index_value(signature.device, signature.tensors[operand.index].impl->storage_offset()));
         break;
-      case Operand::Kind::kRandom: task.inputs.push_back(random_state(entry, signature)); break;
+      case Operand::Kind::kRandom:
+        task.inputs.push_back(random_state(entry, signature));
+        break;
     }
   }
 }
 
-void make_outputs(
-    const Entry& entry,
-    const Signature& signature,
-    runtime::Task& task,
-    c10::SmallVector<at::Tensor, 4>& fresh) {
+void make_outputs(const Entry& entry, const Signature& signature, runtime::Task& task,
+                  c10::SmallVector<at::Tensor, 4>& fresh) {
   for (const Output& output : entry.outputs) {
     auto value = c10::make_intrusive<Value>(Value::State::kPending, output.dtype, output.numel);
     task.outputs.push_back(value);
     if (output.fresh) {
-      fresh.push_back(make_tensor(
-          output.sizes, output.strides, output.dtype, signature.device, std::move(value), output.numel));
+      fresh.push_back(make_tensor(output.sizes, output.strides, output.dtype, signature.device,
+                                  std::move(value), output.numel));
     } else {
       fresh.emplace_back();
     }
@@ -73,7 +72,8 @@ void make_outputs(
 void narrow_bounded(const Entry& entry, c10::SmallVector<at::Tensor, 4>& fresh) {
   const Output& last = entry.outputs.back();
   std::vector<int64_t> counts(static_cast<size_t>(last.numel));
-  runtime::value_to_host(*runtime::handle_of(*fresh.back().unsafeGetTensorImpl()).value(), counts.data());
+  runtime::value_to_host(*runtime::handle_of(*fresh.back().unsafeGetTensorImpl()).value(),
+                         counts.data());
   for (size_t i = 0; i < entry.outputs.size(); ++i) {
     if (entry.outputs[i].count >= 0) {
       at::TensorImpl* impl = fresh[i].unsafeGetTensorImpl();
@@ -84,18 +84,21 @@ void narrow_bounded(const Entry& entry, c10::SmallVector<at::Tensor, 4>& fresh) 
   }
 }
 
-void push_returns(
-    const Entry& entry,
-    size_t argument_count,
-    const c10::SmallVector<at::Tensor, 4>& fresh,
-    torch::jit::Stack& stack) {
+void push_returns(const Entry& entry, size_t argument_count,
+                  const c10::SmallVector<at::Tensor, 4>& fresh, torch::jit::Stack& stack) {
   const size_t base = stack.size() - argument_count;
   c10::SmallVector<c10::IValue, 4> results;
   for (const Return& item : entry.returns) {
     switch (item.kind) {
-      case Return::Kind::kOutput: results.emplace_back(fresh[item.indices[0]]); break;
-      case Return::Kind::kArgument: results.push_back(stack[base + item.indices[0]]); break;
-      case Return::Kind::kUndefined: results.emplace_back(at::Tensor()); break;
+      case Return::Kind::kOutput:
+        results.emplace_back(fresh[item.indices[0]]);
+        break;
+      case Return::Kind::kArgument:
+        results.push_back(stack[base + item.indices[0]]);
+        break;
+      case Return::Kind::kUndefined:
+        results.emplace_back(at::Tensor());
+        break;
       case Return::Kind::kList: {
         c10::List<at::Tensor> list;
         list.reserve(item.indices.size());
@@ -137,27 +140,18 @@ void execute(const Entry& entry, Operator& op, Signature& signature, torch::jit:
   push_returns(entry, op.arguments().size(), fresh, stack);
 }
 
-} // namespace
+}  // namespace
 
-at::Tensor make_tensor(
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    c10::ScalarType dtype,
-    c10::DeviceIndex device,
-    ValuePtr value,
-    int64_t storage_numel) {
+at::Tensor make_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                       c10::DeviceIndex device, ValuePtr value, int64_t storage_numel) {
   const size_t nbytes = static_cast<size_t>(storage_numel) * c10::elementSize(dtype);
   c10::DataPtr data = runtime::allocate(nbytes, device);
   static_cast<runtime::StorageHandle*>(data.get_context())->exchange(std::move(value));
   auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      nbytes,
-      std::move(data),
-      &runtime::device_allocator(),
+      c10::StorageImpl::use_byte_size_t(), nbytes, std::move(data), &runtime::device_allocator(),
       /*resizable=*/true);
   auto impl = c10::make_intrusive<c10::TensorImpl>(
-      c10::Storage(std::move(storage)),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
       c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(sizes, strides);
   return at::Tensor(std::move(impl));
@@ -178,7 +172,7 @@ void run(Operator& op, torch::jit::Stack& stack) {
     if (entry) {
       runtime::counters().signature_hits.fetch_add(1, std::memory_order_relaxed);
       if (entry->kind == Entry::Kind::kFallback) {
-        op.fallbacks.fetch_add(1, std::memory_order_relaxed); // the first one is counted by Python
+        op.fallbacks.fetch_add(1, std::memory_order_relaxed);  // the first one is counted by Python
       }
     } else {
       entry = resolve_miss(op, stack, signature);
@@ -187,9 +181,15 @@ void run(Operator& op, torch::jit::Stack& stack) {
       }
     }
     switch (entry->kind) {
-      case Entry::Kind::kProgram: execute(*entry, op, signature, stack); return;
-      case Entry::Kind::kFallback: run_on_cpu(op, stack); return;
-      case Entry::Kind::kComposite: run_composite(*entry, op, stack); return;
+      case Entry::Kind::kProgram:
+        execute(*entry, op, signature, stack);
+        return;
+      case Entry::Kind::kFallback:
+        run_on_cpu(op, stack);
+        return;
+      case Entry::Kind::kComposite:
+        run_composite(*entry, op, stack);
+        return;
       case Entry::Kind::kResize: {
         const at::Tensor tensor(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(
             signature.tensors[entry->resize_tensor].impl));
@@ -201,8 +201,9 @@ void run(Operator& op, torch::jit::Stack& stack) {
   TORCH_INTERNAL_ASSERT(false, "the signature of ", op.name(), " does not settle");
 }
 
-void boxed_kernel(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void boxed_kernel(const c10::OperatorHandle& handle, c10::DispatchKeySet,
+                  torch::jit::Stack* stack) {
   run(operator_of(handle), *stack);
 }
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -12,15 +12,11 @@ namespace tn::eager {
 void run(Operator& op, torch::jit::Stack& stack);
 
 // The dispatcher's calling convention.
-void boxed_kernel(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+void boxed_kernel(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack);
 
 // A new dense neuron tensor whose storage will hold `value`.
-at::Tensor make_tensor(
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    c10::ScalarType dtype,
-    c10::DeviceIndex device,
-    runtime::ValuePtr value,
-    int64_t storage_numel);
+at::Tensor make_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                       c10::DeviceIndex device, runtime::ValuePtr value, int64_t storage_numel);
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -47,7 +47,8 @@ class ArgumentConverter {
   // Operands appear in argument order, so the next one is ours or none is.
   bool is_operand(const c10::IValue& value) const {
     return !value.isTensor() && scalar_ < signature_.scalars.size() &&
-        signature_.scalars[scalar_].argument == index_ && !signature_.scalars[scalar_].example.isTensor();
+           signature_.scalars[scalar_].argument == index_ &&
+           !signature_.scalars[scalar_].example.isTensor();
   }
 
   py::object tensor(const at::Tensor& tensor) {
@@ -67,10 +68,14 @@ class ArgumentConverter {
       type = optional->getElementType();
     }
     switch (type->kind()) {
-      case c10::TypeKind::ScalarTypeType: return py::cast(static_cast<c10::ScalarType>(value));
-      case c10::TypeKind::LayoutType: return py::cast(static_cast<c10::Layout>(value));
-      case c10::TypeKind::MemoryFormatType: return py::cast(static_cast<c10::MemoryFormat>(value));
-      default: return py::int_(value);
+      case c10::TypeKind::ScalarTypeType:
+        return py::cast(static_cast<c10::ScalarType>(value));
+      case c10::TypeKind::LayoutType:
+        return py::cast(static_cast<c10::Layout>(value));
+      case c10::TypeKind::MemoryFormatType:
+        return py::cast(static_cast<c10::MemoryFormat>(value));
+      default:
+        return py::int_(value);
     }
   }
 
@@ -80,7 +85,8 @@ class ArgumentConverter {
   uint32_t scalar_ = 0;
 };
 
-py::tuple convert_arguments(Operator& op, const torch::jit::Stack& stack, const Signature& signature) {
+py::tuple convert_arguments(Operator& op, const torch::jit::Stack& stack,
+                            const Signature& signature) {
   const auto& schema = op.handle().schema().arguments();
   const size_t base = stack.size() - schema.size();
   ArgumentConverter converter(signature);
@@ -95,16 +101,9 @@ py::list describe_tensors(const Signature& signature) {
   py::list result;
   for (const TensorRef& ref : signature.tensors) {
     result.append(TensorDescription{
-        ref.group,
-        ref.value->dtype(),
-        ref.value->numel(),
-        ref.impl->dtype().toScalarType(),
-        ref.impl->sizes().vec(),
-        ref.impl->strides().vec(),
-        ref.impl->storage_offset(),
-        static_cast<int64_t>(ref.handle->nbytes()),
-        ref.whole,
-        ref.written});
+        ref.group, ref.value->dtype(), ref.value->numel(), ref.impl->dtype().toScalarType(),
+        ref.impl->sizes().vec(), ref.impl->strides().vec(), ref.impl->storage_offset(),
+        static_cast<int64_t>(ref.handle->nbytes()), ref.whole, ref.written});
   }
   return result;
 }
@@ -114,9 +113,7 @@ py::list describe_scalars(const Signature& signature) {
   for (const ScalarRef& ref : signature.scalars) {
     const bool is_tensor = ref.example.isTensor();
     result.append(ScalarDescription{
-        ref.dtype,
-        static_cast<int64_t>(ref.list.size()),
-        ref.wrapped,
+        ref.dtype, static_cast<int64_t>(ref.list.size()), ref.wrapped,
         is_tensor ? py::cast(ref.example.toTensor()) : torch::jit::toPyObject(ref.example)});
   }
   return result;
@@ -125,10 +122,10 @@ py::list describe_scalars(const Signature& signature) {
 Operand operand_from(const py::tuple& item) {
   const auto kind = item[0].cast<std::string>();
   Operand operand;
-  operand.kind = kind == "storage" ? Operand::Kind::kStorage
-      : kind == "scalar"           ? Operand::Kind::kScalar
-      : kind == "offset"           ? Operand::Kind::kOffset
-                                   : Operand::Kind::kRandom;
+  operand.kind = kind == "storage"  ? Operand::Kind::kStorage
+                 : kind == "scalar" ? Operand::Kind::kScalar
+                 : kind == "offset" ? Operand::Kind::kOffset
+                                    : Operand::Kind::kRandom;
   operand.index = item[1].cast<uint32_t>();
   return operand;
 }
@@ -151,10 +148,10 @@ Output output_from(const py::dict& item) {
 Return return_from(const py::tuple& item) {
   const auto kind = item[0].cast<std::string>();
   Return result;
-  result.kind = kind == "output" ? Return::Kind::kOutput
-      : kind == "argument"       ? Return::Kind::kArgument
-      : kind == "list"           ? Return::Kind::kList
-                                 : Return::Kind::kUndefined;
+  result.kind = kind == "output"     ? Return::Kind::kOutput
+                : kind == "argument" ? Return::Kind::kArgument
+                : kind == "list"     ? Return::Kind::kList
+                                     : Return::Kind::kUndefined;
   result.indices = item[1].cast<std::vector<uint32_t>>();
   return result;
 }
@@ -202,10 +199,10 @@ EntryPtr entry_from(const py::dict& plan) {
   return entry;
 }
 
-} // namespace
+}  // namespace
 
 Callbacks& callbacks() {
-  static auto* const instance = new Callbacks(); // NOLINT
+  static auto* const instance = new Callbacks();  // NOLINT
   return *instance;
 }
 
@@ -219,16 +216,12 @@ EntryPtr resolve_miss(Operator& op, const torch::jit::Stack& stack, const Signat
   const py::gil_scoped_acquire gil;
   try {
     const py::bytes key(
-        reinterpret_cast<const char*>(signature.words.data()), // NOLINT: the words' bytes
+        reinterpret_cast<const char*>(signature.words.data()),  // NOLINT: the words' bytes
         signature.words.size() * sizeof(uint64_t));
     return entry_from(callbacks()
-                          .resolve(
-                              op.name(),
-                              convert_arguments(op, stack, signature),
-                              describe_tensors(signature),
-                              describe_scalars(signature),
-                              key,
-                              static_cast<int>(signature.device))
+                          .resolve(op.name(), convert_arguments(op, stack, signature),
+                                   describe_tensors(signature), describe_scalars(signature), key,
+                                   static_cast<int>(signature.device))
                           .cast<py::dict>());
   } catch (py::error_already_set& error) {
     // As a C++ exception that keeps the Python type and traceback.
@@ -269,4 +262,4 @@ void run_composite(const Entry& entry, Operator& op, torch::jit::Stack& stack) {
   }
 }
 
-} // namespace tn::eager
+}  // namespace tn::eager

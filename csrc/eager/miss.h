@@ -1,10 +1,10 @@
 // The one way from the dispatch path into Python: a signature that has no program yet.
 #pragma once
 
+#include <ATen/core/stack.h>
+
 #include <string>
 #include <vector>
-
-#include <ATen/core/stack.h>
 
 #include "eager/operator.h"
 
@@ -19,4 +19,4 @@ EntryPtr resolve_miss(Operator& op, const torch::jit::Stack& stack, const Signat
 // Runs an op that is a Python function over other device ops. Takes the GIL.
 void run_composite(const Entry& entry, Operator& op, torch::jit::Stack& stack);
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -17,7 +17,8 @@ ArgumentPolicy policy_of(const c10::Argument& argument) {
   using Kind = ArgumentPolicy::Kind;
   if (type->kind() == c10::TypeKind::TensorType) {
     policy.kind = Kind::kTensor;
-  } else if (type->kind() == c10::TypeKind::NumberType || type->kind() == c10::TypeKind::FloatType) {
+  } else if (type->kind() == c10::TypeKind::NumberType ||
+             type->kind() == c10::TypeKind::FloatType) {
     policy.kind = Kind::kScalar;
   } else if (const auto list = type->cast<c10::ListType>()) {
     c10::TypePtr element = list->getElementType();
@@ -43,11 +44,11 @@ struct Registry {
 };
 
 Registry& registry() {
-  static auto* const instance = new Registry(); // NOLINT: outlives all
+  static auto* const instance = new Registry();  // NOLINT: outlives all
   return *instance;
 }
 
-} // namespace
+}  // namespace
 
 Operator::Operator(const c10::OperatorHandle& handle)
     : handle_(handle), name_(c10::toString(handle.operator_name())) {
@@ -67,7 +68,8 @@ void Operator::ensure_policy() {
   }
   const auto& schema = handle_.schema().arguments();
   for (size_t i = 0; i < schema.size(); ++i) {
-    arguments_[i].operand = std::find(operands.begin(), operands.end(), schema[i].name()) != operands.end();
+    arguments_[i].operand =
+        std::find(operands.begin(), operands.end(), schema[i].name()) != operands.end();
   }
   policy_known_.store(true, std::memory_order_release);
 }
@@ -76,8 +78,8 @@ EntryPtr Operator::find(const Signature& signature, size_t hash) const {
   std::shared_lock<std::shared_mutex> guard(mutex_);
   const auto [begin, end] = table_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
-    if (std::equal(
-            signature.words.begin(), signature.words.end(), it->second.words.begin(), it->second.words.end())) {
+    if (std::equal(signature.words.begin(), signature.words.end(), it->second.words.begin(),
+                   it->second.words.end())) {
       return it->second.entry;
     }
   }
@@ -86,8 +88,7 @@ EntryPtr Operator::find(const Signature& signature, size_t hash) const {
 
 void Operator::insert(const Signature& signature, size_t hash, EntryPtr entry) {
   std::unique_lock<std::shared_mutex> guard(mutex_);
-  table_.emplace(
-      hash, Slot{{signature.words.begin(), signature.words.end()}, std::move(entry)});
+  table_.emplace(hash, Slot{{signature.words.begin(), signature.words.end()}, std::move(entry)});
 }
 
 void Operator::clear() {
@@ -121,4 +122,4 @@ std::vector<Operator*> known_operators() {
   return result;
 }
 
-} // namespace tn::eager
+}  // namespace tn::eager

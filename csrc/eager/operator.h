@@ -1,15 +1,15 @@
 // Per-operator state: its argument policy and its table of signatures.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
+
 #include <atomic>
 #include <cstdint>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
-
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/util/SmallVector.h>
 
 #include "eager/entry.h"
 #include "eager/signature.h"
@@ -23,15 +23,9 @@ class Operator {
   Operator& operator=(const Operator&) = delete;
 
   // "aten::add.Tensor"
-  const std::string& name() const noexcept {
-    return name_;
-  }
-  const std::vector<ArgumentPolicy>& arguments() const noexcept {
-    return arguments_;
-  }
-  const c10::OperatorHandle& handle() const noexcept {
-    return handle_;
-  }
+  const std::string& name() const noexcept { return name_; }
+  const std::vector<ArgumentPolicy>& arguments() const noexcept { return arguments_; }
+  const c10::OperatorHandle& handle() const noexcept { return handle_; }
 
   // Asks Python once which scalar arguments may be operands.
   void ensure_policy();
@@ -63,4 +57,4 @@ Operator& operator_of(const c10::OperatorHandle& handle);
 // All operators used so far.
 std::vector<Operator*> known_operators();
 
-} // namespace tn::eager
+}  // namespace tn::eager

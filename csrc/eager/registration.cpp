@@ -1,14 +1,14 @@
 // Which ops the boxed kernel serves.
 #include "eager/registration.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
 #include <array>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_set>
-
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include "eager/kernel.h"
 
@@ -46,7 +46,7 @@ constexpr std::array kOwned = {
 
 bool is_owned(const std::string& name) {
   return name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_") ||
-      std::find(kOwned.begin(), kOwned.end(), name) != kOwned.end();
+         std::find(kOwned.begin(), kOwned.end(), name) != kOwned.end();
 }
 
 // A view gives back an alias of an argument without writing to it.
@@ -64,37 +64,38 @@ bool has_tensors(const c10::FunctionSchema& schema) {
     return argument.type()->str().find("Tensor") != std::string::npos;
   };
   return std::any_of(schema.arguments().begin(), schema.arguments().end(), mentions) ||
-      std::any_of(schema.returns().begin(), schema.returns().end(), mentions);
+         std::any_of(schema.returns().begin(), schema.returns().end(), mentions);
 }
 
 bool should_serve(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::string& name = handle.operator_name().name;
-  if (handle.hasKernelForDispatchKey(DispatchKey::PrivateUse1) || is_view(schema) || !has_tensors(schema)) {
+  if (handle.hasKernelForDispatchKey(DispatchKey::PrivateUse1) || is_view(schema) ||
+      !has_tensors(schema)) {
     return false;
   }
   if (is_owned(name)) {
     return true;
   }
   return !handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
-      !handle.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+         !handle.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
 }
 
-} // namespace
+}  // namespace
 
 void register_kernels() {
   auto& dispatcher = c10::Dispatcher::singleton();
   // Registrations last as long as the library object: it is never destroyed.
-  static auto* const library =
-      new torch::Library(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__); // NOLINT
+  static auto* const library = new torch::Library(
+      torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);  // NOLINT
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) {
       continue;
     }
     const auto handle = dispatcher.findSchema(name);
     if (handle.has_value() && should_serve(*handle)) {
-      library->impl(
-          c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&boxed_kernel>());
+      library->impl(c10::toString(name).c_str(),
+                    torch::CppFunction::makeFromBoxedFunction<&boxed_kernel>());
     }
   }
 }
@@ -104,4 +105,4 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_kernel>());
 }
 
-} // namespace tn::eager
+}  // namespace tn::eager

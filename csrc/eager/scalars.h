@@ -11,4 +11,4 @@ runtime::ValuePtr scalar_value(c10::DeviceIndex device, const ScalarRef& scalar)
 // A 0-d int64, for storage offsets.
 runtime::ValuePtr index_value(c10::DeviceIndex device, int64_t index);
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -1,12 +1,13 @@
 #include "eager/signature.h"
 
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/util/Exception.h>
+
 #include <bit>
 #include <cstring>
 #include <unordered_map>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/core/List.h>
-#include <c10/util/Exception.h>
 
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -46,25 +47,25 @@ class Taker {
       case ArgumentPolicy::Kind::kTensor:
         value.isTensor() ? tensor(value.toTensor()) : none_or_static(value);
         break;
-      case ArgumentPolicy::Kind::kTensorList: tensor_list(value); break;
+      case ArgumentPolicy::Kind::kTensorList:
+        tensor_list(value);
+        break;
       case ArgumentPolicy::Kind::kScalar:
         policy.operand && !value.isNone() ? scalar(policy, value) : fixed(value);
         break;
       case ArgumentPolicy::Kind::kScalarList:
-        policy.operand && value.isList() ? scalar_list(value) : fixed(value);
+        policy.operand&& value.isList() ? scalar_list(value) : fixed(value);
         break;
-      case ArgumentPolicy::Kind::kStatic: fixed(value); break;
+      case ArgumentPolicy::Kind::kStatic:
+        fixed(value);
+        break;
     }
   }
 
  private:
-  void word(uint64_t value) {
-    signature_.words.push_back(value);
-  }
+  void word(uint64_t value) { signature_.words.push_back(value); }
 
-  void none_or_static(const c10::IValue& value) {
-    value.isNone() ? word(kTagNone) : fixed(value);
-  }
+  void none_or_static(const c10::IValue& value) { value.isNone() ? word(kTagNone) : fixed(value); }
 
   void tensor_list(const c10::IValue& value) {
     if (value.isNone()) {
@@ -89,16 +90,16 @@ class Taker {
       return;
     }
     check_device(impl->device());
-    TORCH_CHECK(
-        impl->has_storage(), "a ", tensor.layout(), " tensor cannot be an operand of a dense neuron op");
+    TORCH_CHECK(impl->has_storage(), "a ", tensor.layout(),
+                " tensor cannot be an operand of a dense neuron op");
     TensorRef ref;
     ref.impl = impl;
     ref.handle = &runtime::handle_of(*impl);
     ref.written = written_;
     ref.group = group_of(ref.handle);
     ref.value = ref.group == signature_.tensors.size()
-        ? ref.handle->value_or_undefined(impl->dtype().toScalarType())
-        : signature_.tensors[ref.group].value;
+                    ? ref.handle->value_or_undefined(impl->dtype().toScalarType())
+                    : signature_.tensors[ref.group].value;
     describe(*impl, ref);
     signature_.tensors.push_back(std::move(ref));
   }
@@ -132,12 +133,11 @@ class Taker {
     }
     const bool empty = impl.numel() == 0;
     const auto itemsize = static_cast<int64_t>(impl.itemsize());
-    ref.whole = empty ||
-        (impl.storage_offset() == 0 && extent * itemsize == static_cast<int64_t>(ref.handle->nbytes()));
-    word(
-        kTagTensor | static_cast<uint64_t>(dtype) << 8 |
-        static_cast<uint64_t>(ref.value->dtype()) << 16 | sizes.size() << 24 |
-        static_cast<uint64_t>(ref.whole) << 32 | static_cast<uint64_t>(ref.group) << 40);
+    ref.whole = empty || (impl.storage_offset() == 0 &&
+                          extent * itemsize == static_cast<int64_t>(ref.handle->nbytes()));
+    word(kTagTensor | static_cast<uint64_t>(dtype) << 8 |
+         static_cast<uint64_t>(ref.value->dtype()) << 16 | sizes.size() << 24 |
+         static_cast<uint64_t>(ref.whole) << 32 | static_cast<uint64_t>(ref.group) << 40);
     for (size_t i = 0; i < sizes.size(); ++i) {
       word(static_cast<uint64_t>(sizes[i]));
       // The stride of a dimension of size one or of an empty tensor means nothing.
@@ -155,22 +155,20 @@ class Taker {
     TORCH_CHECK(
         signature_.device == device.index(),
         "Expected all tensors to be on the same device, but found at least two devices, neuron:",
-        static_cast<int>(signature_.device),
-        " and ",
-        device,
-        "!");
+        static_cast<int>(signature_.device), " and ", device, "!");
   }
 
   void host_tensor(const at::Tensor& tensor) {
-    if (tensor.device().is_cpu() && tensor.dim() == 0 && !written_ && tensor.layout() == at::kStrided &&
-        runtime::is_supported(tensor.scalar_type())) {
+    if (tensor.device().is_cpu() && tensor.dim() == 0 && !written_ &&
+        tensor.layout() == at::kStrided && runtime::is_supported(tensor.scalar_type())) {
       ScalarRef ref;
       ref.dtype = tensor.scalar_type();
       ref.argument = index_;
       ref.wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
       std::memcpy(ref.bits.data(), tensor.const_data_ptr(), tensor.element_size());
       ref.example = c10::IValue(tensor);
-      word(kTagHostScalar | static_cast<uint64_t>(ref.dtype) << 8 | static_cast<uint64_t>(ref.wrapped) << 16);
+      word(kTagHostScalar | static_cast<uint64_t>(ref.dtype) << 8 |
+           static_cast<uint64_t>(ref.wrapped) << 16);
       signature_.scalars.push_back(std::move(ref));
       return;
     }
@@ -315,7 +313,7 @@ class Taker {
   bool written_ = false;
 };
 
-} // namespace
+}  // namespace
 
 size_t Signature::hash() const noexcept {
   uint64_t state = 0x9E3779B97F4A7C15ULL ^ words.size();
@@ -326,8 +324,8 @@ size_t Signature::hash() const noexcept {
   return state;
 }
 
-void take_signature(
-    const std::vector<ArgumentPolicy>& policies, torch::jit::Stack& stack, Signature& signature) {
+void take_signature(const std::vector<ArgumentPolicy>& policies, torch::jit::Stack& stack,
+                    Signature& signature) {
   Taker taker(signature);
   const size_t base = stack.size() - policies.size();
   for (size_t i = 0; i < policies.size(); ++i) {
@@ -336,7 +334,12 @@ void take_signature(
   if (signature.device < 0) {
     signature.device = runtime::Runtime::instance().current_device();
   }
-  signature.words.push_back(static_cast<uint64_t>(runtime::Runtime::instance().ordinal(signature.device)));
+  // Programs are loaded on one device each, and the default dtype decides what a number makes of
+  // integers.
+  const c10::ScalarType fallback_dtype = c10::typeMetaToScalarType(c10::get_default_dtype());
+  signature.words.push_back(
+      static_cast<uint64_t>(runtime::Runtime::instance().ordinal(signature.device)) |
+      static_cast<uint64_t>(fallback_dtype) << 32);
 }
 
-} // namespace tn::eager
+}  // namespace tn::eager

@@ -1,10 +1,10 @@
 #include "runtime/allocator.h"
 
+#include <c10/util/Exception.h>
+
 #include <array>
 #include <atomic>
 #include <mutex>
-
-#include <c10/util/Exception.h>
 
 #include "runtime/device.h"
 #include "runtime/fork.h"
@@ -99,8 +99,8 @@ class Ledger {
   }
   template <typename F>
   void each_size(F&& apply) {
-    for (auto* group :
-         {&stats_.allocated_bytes, &stats_.reserved_bytes, &stats_.active_bytes, &stats_.requested_bytes}) {
+    for (auto* group : {&stats_.allocated_bytes, &stats_.reserved_bytes, &stats_.active_bytes,
+                        &stats_.requested_bytes}) {
       apply((*group)[kAggregate]);
     }
   }
@@ -111,36 +111,29 @@ class Ledger {
 };
 
 Ledger& ledger(c10::DeviceIndex device) {
-  static auto* const ledgers = new std::array<Ledger, Runtime::kMaxDevices>(); // NOLINT: outlives all
+  static auto* const ledgers =
+      new std::array<Ledger, Runtime::kMaxDevices>();  // NOLINT: outlives all
   return (*ledgers)[static_cast<size_t>(device)];
 }
 
 void delete_handle(void* context) {
   auto* handle = static_cast<StorageHandle*>(context);
   ledger(handle->device()).release(handle->nbytes());
-  delete handle; // NOLINT: DataPtr's contract is a raw context and a deleter
+  delete handle;  // NOLINT: DataPtr's contract is a raw context and a deleter
 }
 
 [[noreturn]] void raise_out_of_memory(size_t nbytes, c10::DeviceIndex device, size_t limit) {
   ledger(device).note_oom();
   const size_t used = ledger(device).used();
-  const std::string whom = t_operation != nullptr ? std::string(" for ") + t_operation : std::string();
-  TORCH_CHECK_WITH(
-      OutOfMemoryError,
-      false,
-      "neuron out of memory. Tried to allocate ",
-      mebibytes(nbytes),
-      whom,
-      ". Device ",
-      static_cast<int>(device),
-      " has a total capacity of ",
-      mebibytes(limit),
-      " of which ",
-      mebibytes(limit > used ? limit - used : 0),
-      " is free; ",
-      mebibytes(used),
-      " is allocated by PyTorch in this process. Free tensors, use a smaller batch, or raise the limit "
-      "(TORCHNEURON_MEMORY_LIMIT)");
+  const std::string whom =
+      t_operation != nullptr ? std::string(" for ") + t_operation : std::string();
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "neuron out of memory. Tried to allocate ",
+                   mebibytes(nbytes), whom, ". Device ", static_cast<int>(device),
+                   " has a total capacity of ", mebibytes(limit), " of which ",
+                   mebibytes(limit > used ? limit - used : 0), " is free; ", mebibytes(used),
+                   " is allocated by PyTorch in this process. Free tensors, use a smaller batch, "
+                   "or raise the limit "
+                   "(TORCHNEURON_MEMORY_LIMIT)");
 }
 
 class NeuronAllocator final : public c10::DeviceAllocator {
@@ -149,14 +142,12 @@ class NeuronAllocator final : public c10::DeviceAllocator {
     return tn::runtime::allocate(nbytes, Runtime::instance().current_device());
   }
   c10::DeleterFnPtr raw_deleter() const override {
-    return nullptr; // an address alone is no allocation
+    return nullptr;  // an address alone is no allocation
   }
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "neuron storages have no host address: copy through tensors");
   }
-  bool initialized() override {
-    return true;
-  }
+  bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, c10::Stream) override {
     // Buffers are reference-counted by the programs that use them: nothing can be reused too early.
@@ -182,25 +173,21 @@ class NeuronAllocator final : public c10::DeviceAllocator {
 };
 
 NeuronAllocator& allocator_instance() {
-  static auto* const instance = new NeuronAllocator(); // NOLINT: outlives all
+  static auto* const instance = new NeuronAllocator();  // NOLINT: outlives all
   return *instance;
 }
 
 struct Registration {
-  Registration() {
-    c10::SetAllocator(c10::DeviceType::PrivateUse1, &allocator_instance());
-  }
+  Registration() { c10::SetAllocator(c10::DeviceType::PrivateUse1, &allocator_instance()); }
 } g_registration;
 
-} // namespace
+}  // namespace
 
 AllocationScope::AllocationScope(const char* op) noexcept : previous_(t_operation) {
   t_operation = op;
 }
 
-AllocationScope::~AllocationScope() {
-  t_operation = previous_;
-}
+AllocationScope::~AllocationScope() { t_operation = previous_; }
 
 c10::DataPtr allocate(size_t nbytes, c10::DeviceIndex device) {
   Runtime& runtime = Runtime::instance();
@@ -216,20 +203,15 @@ c10::DataPtr allocate(size_t nbytes, c10::DeviceIndex device) {
   auto handle = std::make_unique<StorageHandle>(device, nbytes);
   const size_t span = (nbytes / kAlignment + 1) * kAlignment;
   const uintptr_t address = g_next_address.fetch_add(span, std::memory_order_relaxed);
-  return {
-      reinterpret_cast<void*>(address), // NOLINT: a number, never followed
-      handle.release(),
-      &delete_handle,
-      c10::Device(c10::DeviceType::PrivateUse1, device)};
+  return {reinterpret_cast<void*>(address),  // NOLINT: a number, never followed
+          handle.release(), &delete_handle, c10::Device(c10::DeviceType::PrivateUse1, device)};
 }
 
-c10::DeviceAllocator& device_allocator() {
-  return allocator_instance();
-}
+c10::DeviceAllocator& device_allocator() { return allocator_instance(); }
 
 bool is_device_address(const void* address) noexcept {
   const auto number = reinterpret_cast<uintptr_t>(address);
   return number >= kFirstAddress && number < g_next_address.load(std::memory_order_relaxed);
 }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

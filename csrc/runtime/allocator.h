@@ -26,4 +26,4 @@ c10::DeviceAllocator& device_allocator();
 // Whether an address is one of our virtual addresses.
 bool is_device_address(const void* address) noexcept;
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

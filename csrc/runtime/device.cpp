@@ -1,8 +1,8 @@
 #include "runtime/device.h"
 
-#include <cstring>
-
 #include <c10/util/Exception.h>
+
+#include <cstring>
 
 #include "runtime/dtype.h"
 #include "runtime/fork.h"
@@ -14,32 +14,29 @@ namespace {
 thread_local c10::DeviceIndex t_device = 0;
 thread_local std::array<c10::StreamId, Runtime::kMaxDevices> t_streams{};
 
-} // namespace
+}  // namespace
 
 Runtime& Runtime::instance() {
   // Never destroyed: tensors may outlive every static object, and the plugin's threads too.
-  static Runtime* const runtime = new Runtime(); // NOLINT
+  static Runtime* const runtime = new Runtime();  // NOLINT
   return *runtime;
 }
 
-void Runtime::configure(
-    int device_count, size_t memory_limit, std::function<ClientConfig()> find_client) {
-  TORCH_CHECK(
-      device_count >= 1 && device_count <= kMaxDevices,
-      "the number of neuron devices must be between 1 and ",
-      kMaxDevices,
-      ", got ",
-      device_count);
+void Runtime::configure(int device_count, size_t memory_limit,
+                        std::function<ClientConfig()> find_client) {
+  TORCH_CHECK(device_count >= 1 && device_count <= kMaxDevices,
+              "the number of neuron devices must be between 1 and ", kMaxDevices, ", got ",
+              device_count);
   device_count_ = device_count;
   memory_limit_ = memory_limit;
   find_client_ = std::move(find_client);
 }
 
 void Runtime::start() {
-  TORCH_CHECK(
-      !in_forked_child(),
-      "Cannot re-initialize neuron in a forked subprocess. To use neuron with multiprocessing, you must use "
-      "the 'spawn' start method");
+  TORCH_CHECK(!in_forked_child(),
+              "Cannot re-initialize neuron in a forked subprocess. To use neuron with "
+              "multiprocessing, you must use "
+              "the 'spawn' start method");
   std::lock_guard<std::recursive_mutex> guard(start_mutex_);
   if (initialized()) {
     return;
@@ -56,10 +53,10 @@ void Runtime::start() {
 }
 
 void Runtime::submit(c10::DeviceIndex device, Task&& task) {
-  TORCH_CHECK(
-      !in_forked_child(),
-      "Cannot use neuron in a forked subprocess. To use neuron with multiprocessing, you must use the "
-      "'spawn' start method");
+  TORCH_CHECK(!in_forked_child(),
+              "Cannot use neuron in a forked subprocess. To use neuron with multiprocessing, you "
+              "must use the "
+              "'spawn' start method");
   if (!blocking()) {
     queue(device).submit(std::move(task));
     return;
@@ -85,20 +82,12 @@ void Runtime::shutdown() {
   }
 }
 
-c10::DeviceIndex Runtime::current_device() const noexcept {
-  return t_device;
-}
+c10::DeviceIndex Runtime::current_device() const noexcept { return t_device; }
 
 void Runtime::check_index(c10::DeviceIndex device) const {
-  TORCH_CHECK(
-      device >= 0 && device < device_count_,
-      "Expected device_index to be in [0, ",
-      device_count_,
-      ") for neuron, got ",
-      static_cast<int>(device),
-      ": this process has ",
-      device_count_,
-      " neuron device(s)");
+  TORCH_CHECK(device >= 0 && device < device_count_, "Expected device_index to be in [0, ",
+              device_count_, ") for neuron, got ", static_cast<int>(device), ": this process has ",
+              device_count_, " neuron device(s)");
 }
 
 void Runtime::set_current_device(c10::DeviceIndex device) {
@@ -106,9 +95,7 @@ void Runtime::set_current_device(c10::DeviceIndex device) {
   t_device = device;
 }
 
-void Runtime::set_current_device_unchecked(c10::DeviceIndex device) noexcept {
-  t_device = device;
-}
+void Runtime::set_current_device_unchecked(c10::DeviceIndex device) noexcept { t_device = device; }
 
 c10::StreamId Runtime::current_stream(c10::DeviceIndex device) const noexcept {
   return t_streams[static_cast<size_t>(device)];
@@ -122,34 +109,43 @@ c10::StreamId Runtime::next_stream() noexcept {
   return static_cast<c10::StreamId>(1 + stream_counter_.fetch_add(1) % kStreamsPerDevice);
 }
 
-ValuePtr value_from_host(
-    c10::DeviceIndex device, const void* data, c10::ScalarType dtype, int64_t numel) {
+ValuePtr value_from_host(c10::DeviceIndex device, const void* data, c10::ScalarType dtype,
+                         int64_t numel) {
   Runtime& runtime = Runtime::instance();
   const int64_t dims = numel;
   auto value = c10::make_intrusive<Value>(Value::State::kPending, dtype, numel);
   value->set_buffer(
       runtime.client()->from_host(data, to_pjrt(dtype), &dims, 1, runtime.ordinal(device)));
-  counters().bytes_h2d.fetch_add(
-      static_cast<uint64_t>(numel) * c10::elementSize(dtype), std::memory_order_relaxed);
+  counters().bytes_h2d.fetch_add(static_cast<uint64_t>(numel) * c10::elementSize(dtype),
+                                 std::memory_order_relaxed);
   return value;
 }
 
 void await_value(const Value& value) {
   switch (value.wait()) {
-    case Value::State::kFailed: raise(*value.failure());
-    case Value::State::kReady: value.buffer().ready_event().await(); break;
-    default: break;
+    case Value::State::kFailed:
+      raise(*value.failure());
+    case Value::State::kReady:
+      value.buffer().ready_event().await();
+      break;
+    default:
+      break;
   }
 }
 
 void value_to_host(const Value& value, void* data) {
   const size_t bytes = static_cast<size_t>(value.numel()) * c10::elementSize(value.dtype());
   switch (value.wait()) {
-    case Value::State::kFailed: raise(*value.failure());
-    case Value::State::kReady: value.buffer().copy_to_host(data, bytes).await(); break;
-    default: std::memset(data, 0, bytes); break;
+    case Value::State::kFailed:
+      raise(*value.failure());
+    case Value::State::kReady:
+      value.buffer().copy_to_host(data, bytes).await();
+      break;
+    default:
+      std::memset(data, 0, bytes);
+      break;
   }
   counters().bytes_d2h.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

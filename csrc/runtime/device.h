@@ -1,6 +1,9 @@
 // The devices of this process: their configuration, their current index per thread, their queues.
 #pragma once
 
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -11,9 +14,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <c10/core/Device.h>
-#include <c10/core/Stream.h>
 
 #include "pjrt/client.h"
 #include "runtime/queue.h"
@@ -37,18 +37,10 @@ class Runtime {
   // Light configuration, at import. `find_client` is called once, at first use, and may throw.
   void configure(int device_count, size_t memory_limit, std::function<ClientConfig()> find_client);
 
-  int device_count() const noexcept {
-    return device_count_;
-  }
-  size_t memory_limit() const noexcept {
-    return memory_limit_;
-  }
-  void set_memory_limit(size_t bytes) noexcept {
-    memory_limit_ = bytes;
-  }
-  bool initialized() const noexcept {
-    return started_.load(std::memory_order_acquire);
-  }
+  int device_count() const noexcept { return device_count_; }
+  size_t memory_limit() const noexcept { return memory_limit_; }
+  void set_memory_limit(size_t bytes) noexcept { memory_limit_ = bytes; }
+  bool initialized() const noexcept { return started_.load(std::memory_order_acquire); }
   // Starts the client and the launch queues if that has not happened yet.
   void ensure_started() {
     if (!initialized()) {
@@ -59,21 +51,16 @@ class Runtime {
     ensure_started();
     return client_;
   }
-  // The plugin's device number behind a neuron device index: devices beyond the plugin's share its last.
-  int ordinal(c10::DeviceIndex device) {
-    return device % client()->device_count();
-  }
+  // The plugin's device number behind a neuron device index: devices beyond the plugin's share its
+  // last.
+  int ordinal(c10::DeviceIndex device) { return device % client()->device_count(); }
   LaunchQueue& queue(c10::DeviceIndex device) {
     ensure_started();
     return *queues_[static_cast<size_t>(device)];
   }
 
-  void set_blocking(bool blocking) noexcept {
-    blocking_ = blocking;
-  }
-  bool blocking() const noexcept {
-    return blocking_.load(std::memory_order_relaxed);
-  }
+  void set_blocking(bool blocking) noexcept { blocking_ = blocking; }
+  bool blocking() const noexcept { return blocking_.load(std::memory_order_relaxed); }
 
   // Queues an execution and, in blocking mode, waits for it and raises its error.
   void submit(c10::DeviceIndex device, Task&& task);
@@ -107,14 +94,14 @@ class Runtime {
 };
 
 // A buffer's worth of host bytes as a ready value on `device`, dense and of one dimension.
-ValuePtr value_from_host(
-    c10::DeviceIndex device, const void* data, c10::ScalarType dtype, int64_t numel);
+ValuePtr value_from_host(c10::DeviceIndex device, const void* data, c10::ScalarType dtype,
+                         int64_t numel);
 
-// Blocks until the value is computed, raising its error. Must be called without the GIL where it may
-// take long.
+// Blocks until the value is computed, raising its error. Must be called without the GIL where it
+// may take long.
 void await_value(const Value& value);
 
 // Copies a whole value to host memory of numel * itemsize bytes. Undefined values read as zeros.
 void value_to_host(const Value& value, void* data);
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

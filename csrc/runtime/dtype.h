@@ -12,4 +12,4 @@ PJRT_Buffer_Type to_pjrt(c10::ScalarType type);
 // Whether the device can hold tensors of this dtype.
 bool is_supported(c10::ScalarType type) noexcept;
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

@@ -13,9 +13,7 @@ namespace tn::runtime {
 class EventState {
  public:
   // One reference for the recording itself plus one per piece of outstanding work.
-  void add_pending() noexcept {
-    pending_.fetch_add(1, std::memory_order_relaxed);
-  }
+  void add_pending() noexcept { pending_.fetch_add(1, std::memory_order_relaxed); }
   void finish_one() {
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       std::lock_guard<std::mutex> guard(mutex_);
@@ -47,4 +45,4 @@ class EventState {
 };
 using EventStatePtr = std::shared_ptr<EventState>;
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

@@ -1,15 +1,15 @@
 #include "runtime/fork.h"
 
-#include <atomic>
-
 #include <pthread.h>
+
+#include <atomic>
 
 namespace tn::runtime {
 namespace {
 
 std::atomic<bool> g_forked{false};
 
-} // namespace
+}  // namespace
 
 void watch_forks() {
   static const int registered =
@@ -17,8 +17,6 @@ void watch_forks() {
   (void)registered;
 }
 
-bool in_forked_child() noexcept {
-  return g_forked.load(std::memory_order_relaxed);
-}
+bool in_forked_child() noexcept { return g_forked.load(std::memory_order_relaxed); }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

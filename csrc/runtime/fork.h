@@ -9,4 +9,4 @@ void watch_forks();
 // True in a child forked after the client had started.
 bool in_forked_child() noexcept;
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

@@ -1,20 +1,19 @@
 #include "runtime/generator.h"
 
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
 #include <array>
 #include <cstring>
 #include <mutex>
-
-#include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
 #include "runtime/device.h"
 
 namespace tn::runtime {
 
 NeuronGenerator::NeuronGenerator(c10::DeviceIndex device)
-    : c10::GeneratorImpl(
-          c10::Device(c10::DeviceType::PrivateUse1, device),
-          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+    : c10::GeneratorImpl(c10::Device(c10::DeviceType::PrivateUse1, device),
+                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
 
 void NeuronGenerator::set_current_seed(uint64_t seed) {
   seed_ = seed;
@@ -33,15 +32,11 @@ uint64_t NeuronGenerator::seed() {
 }
 
 void NeuronGenerator::set_state(const c10::TensorImpl& state) {
-  TORCH_CHECK_TYPE(
-      state.layout() == at::kStrided && state.device_type() == at::kCPU && state.dtype() == at::kByte,
-      "RNG state must be a torch.ByteTensor on the CPU");
-  TORCH_CHECK(
-      state.numel() == kStateBytes && state.is_contiguous(),
-      "RNG state must hold ",
-      kStateBytes,
-      " bytes (seed and offset), got ",
-      state.numel());
+  TORCH_CHECK_TYPE(state.layout() == at::kStrided && state.device_type() == at::kCPU &&
+                       state.dtype() == at::kByte,
+                   "RNG state must be a torch.ByteTensor on the CPU");
+  TORCH_CHECK(state.numel() == kStateBytes && state.is_contiguous(), "RNG state must hold ",
+              kStateBytes, " bytes (seed and offset), got ", state.numel());
   uint64_t parts[2];
   std::memcpy(parts, state.data(), kStateBytes);
   TORCH_CHECK_VALUE(parts[1] % 4 == 0, "the Philox offset must be a multiple of 4, got ", parts[1]);
@@ -74,7 +69,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
     device = Runtime::instance().current_device();
   }
   Runtime::instance().check_index(device);
-  static auto* const generators = [] { // NOLINT: outlives all
+  static auto* const generators = [] {  // NOLINT: outlives all
     auto* made = new std::array<at::Generator, Runtime::kMaxDevices>();
     for (int index = 0; index < Runtime::kMaxDevices; ++index) {
       (*made)[static_cast<size_t>(index)] =
@@ -86,4 +81,4 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   return (*generators)[static_cast<size_t>(device)];
 }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

@@ -1,9 +1,9 @@
 // The random generator of a device: Philox, its state a seed and an offset.
 #pragma once
 
-#include <utility>
-
 #include <ATen/core/Generator.h>
+
+#include <utility>
 
 namespace tn::runtime {
 
@@ -11,21 +11,15 @@ class NeuronGenerator final : public c10::GeneratorImpl {
  public:
   explicit NeuronGenerator(c10::DeviceIndex device);
 
-  static c10::DeviceType device_type() {
-    return c10::DeviceType::PrivateUse1;
-  }
+  static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
 
   // State tensor: 16 bytes on the CPU, uint64 seed then int64 offset (a multiple of 4).
   static constexpr int64_t kStateBytes = 16;
 
   void set_current_seed(uint64_t seed) override;
   void set_offset(uint64_t offset) override;
-  uint64_t get_offset() const override {
-    return offset_;
-  }
-  uint64_t current_seed() const override {
-    return seed_;
-  }
+  uint64_t get_offset() const override { return offset_; }
+  uint64_t current_seed() const override { return seed_; }
   uint64_t seed() override;
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
@@ -43,4 +37,4 @@ class NeuronGenerator final : public c10::GeneratorImpl {
 // The default generator of a device; it lives as long as the process.
 const at::Generator& default_generator(c10::DeviceIndex device);
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

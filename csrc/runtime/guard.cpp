@@ -1,7 +1,7 @@
 // The device guard: current device, streams and events.
-#include <chrono>
-
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <chrono>
 
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -12,7 +12,7 @@ namespace {
 
 // What torch.Event's handle points to.
 struct Event {
-  EventStatePtr state; // of the last recording
+  EventStatePtr state;  // of the last recording
   bool timing = false;
 };
 
@@ -21,7 +21,8 @@ c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
 }
 
 c10::DeviceIndex index_of(c10::Device device) {
-  const c10::DeviceIndex index = device.has_index() ? device.index() : Runtime::instance().current_device();
+  const c10::DeviceIndex index =
+      device.has_index() ? device.index() : Runtime::instance().current_device();
   Runtime::instance().check_index(index);
   return index;
 }
@@ -35,9 +36,7 @@ Task event_task(Task::Kind kind, c10::StreamId stream, EventStatePtr state) {
 }
 
 struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
-  c10::DeviceType type() const override {
-    return c10::DeviceType::PrivateUse1;
-  }
+  c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
   c10::Device exchangeDevice(c10::Device device) const override {
     const c10::Device previous = getDevice();
     setDevice(device);
@@ -86,11 +85,12 @@ struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
-    return reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id())); // NOLINT: an opaque number
+    return reinterpret_cast<void*>(
+        static_cast<uintptr_t>(stream.id()));  // NOLINT: an opaque number
   }
   bool queryStream(const c10::Stream& stream) const override {
     return !Runtime::instance().initialized() ||
-        Runtime::instance().queue(stream.device_index()).idle(stream.id());
+           Runtime::instance().queue(stream.device_index()).idle(stream.id());
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     if (Runtime::instance().initialized()) {
@@ -102,19 +102,14 @@ struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
     Runtime::instance().synchronize(device);
   }
 
-  void record(
-      void** handle,
-      const c10::Stream& stream,
-      const c10::DeviceIndex device_index,
-      const c10::EventFlag flag) const override {
-    TORCH_CHECK(
-        device_index == -1 || device_index == stream.device_index(),
-        "Event device index ",
-        static_cast<int>(device_index),
-        " does not match the recording stream's device index ",
-        static_cast<int>(stream.device_index()));
+  void record(void** handle, const c10::Stream& stream, const c10::DeviceIndex device_index,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(device_index == -1 || device_index == stream.device_index(), "Event device index ",
+                static_cast<int>(device_index),
+                " does not match the recording stream's device index ",
+                static_cast<int>(stream.device_index()));
     if (*handle == nullptr) {
-      *handle = std::make_unique<Event>().release(); // owned by torch.Event, freed in destroyEvent
+      *handle = std::make_unique<Event>().release();  // owned by torch.Event, freed in destroyEvent
     }
     auto& event = *static_cast<Event*>(*handle);
     event.timing = flag == c10::EventFlag::BACKEND_DEFAULT;
@@ -128,7 +123,7 @@ struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   void block(void* handle, const c10::Stream& stream) const override {
     if (handle == nullptr) {
-      return; // never recorded: nothing to wait for
+      return;  // never recorded: nothing to wait for
     }
     const EventStatePtr state = static_cast<Event*>(handle)->state;
     Runtime::instance()
@@ -145,18 +140,16 @@ struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
     }
   }
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
-    TORCH_CHECK(
-        first != nullptr && second != nullptr,
-        "Both events must be recorded before calculating elapsed time.");
+    TORCH_CHECK(first != nullptr && second != nullptr,
+                "Both events must be recorded before calculating elapsed time.");
     const auto& start = *static_cast<Event*>(first);
     const auto& end = *static_cast<Event*>(second);
-    TORCH_CHECK(
-        start.timing && end.timing,
-        "Both events must be created with argument 'enable_timing=True'.");
-    TORCH_CHECK(
-        start.state->done() && end.state->done(),
-        "Both events must be completed before calculating elapsed time.");
-    return std::chrono::duration<double, std::milli>(end.state->completed_at() - start.state->completed_at())
+    TORCH_CHECK(start.timing && end.timing,
+                "Both events must be created with argument 'enable_timing=True'.");
+    TORCH_CHECK(start.state->done() && end.state->done(),
+                "Both events must be completed before calculating elapsed time.");
+    return std::chrono::duration<double, std::milli>(end.state->completed_at() -
+                                                     start.state->completed_at())
         .count();
   }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {
@@ -166,5 +159,5 @@ struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, NeuronGuard)
 
-} // namespace
-} // namespace tn::runtime
+}  // namespace
+}  // namespace tn::runtime

@@ -13,18 +13,12 @@ namespace tn::runtime {
 namespace {
 
 struct NeuronHooks final : public at::PrivateUse1HooksInterface {
-  bool isBuilt() const override {
-    return true;
-  }
-  bool isAvailable() const override {
-    return Runtime::instance().device_count() > 0;
-  }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return Runtime::instance().device_count() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex) const override {
     return Runtime::instance().initialized() && !in_forked_child();
   }
-  void init() const override {
-    Runtime::instance().ensure_started();
-  }
+  void init() const override { Runtime::instance().ensure_started(); }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(Runtime::instance().device_count());
   }
@@ -42,12 +36,8 @@ struct NeuronHooks final : public at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return device < 0 ? Runtime::instance().current_device() : exchangeDevice(device);
   }
-  bool isPinnedPtr(const void* data) const override {
-    return is_pinned(data);
-  }
-  c10::Allocator* getPinnedMemoryAllocator() const override {
-    return pinned_allocator();
-  }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   c10::Device getDeviceFromPtr(void* data) const override {
     TORCH_CHECK(is_device_address(data), "the address is not one of a neuron tensor");
     return {c10::DeviceType::PrivateUse1, Runtime::instance().current_device()};
@@ -67,10 +57,10 @@ struct NeuronHooks final : public at::PrivateUse1HooksInterface {
 
 struct Registration {
   Registration() {
-    static auto* const hooks = new NeuronHooks(); // NOLINT: PyTorch keeps the pointer for ever
+    static auto* const hooks = new NeuronHooks();  // NOLINT: PyTorch keeps the pointer for ever
     at::RegisterPrivateUse1HooksInterface(hooks);
   }
 } g_registration;
 
-} // namespace
-} // namespace tn::runtime
+}  // namespace
+}  // namespace tn::runtime

@@ -10,4 +10,4 @@ c10::Allocator* pinned_allocator();
 // Whether an address lies in a pinned block.
 bool is_pinned(const void* address);
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

@@ -18,4 +18,4 @@ inline Counters& counters() noexcept {
   return instance;
 }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

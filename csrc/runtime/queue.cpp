@@ -1,9 +1,9 @@
 #include "runtime/queue.h"
 
-#include <algorithm>
-
 #include <c10/util/Exception.h>
 #include <c10/util/thread_name.h>
+
+#include <algorithm>
 
 #include "runtime/dtype.h"
 #include "runtime/metrics.h"
@@ -11,7 +11,7 @@
 namespace tn::runtime {
 namespace {
 
-constexpr int kSpins = 4000; // a few tens of microseconds: cheaper than a wake-up between two ops
+constexpr int kSpins = 4000;  // a few tens of microseconds: cheaper than a wake-up between two ops
 
 std::string describe(const Task& task, const std::string& reason) {
   std::string text = reason + " (in " + task.program->label;
@@ -24,7 +24,7 @@ std::string describe(const Task& task, const std::string& reason) {
 // PJRT's code for an exhausted resource (absl's canonical code space).
 constexpr int kResourceExhausted = 8;
 
-} // namespace
+}  // namespace
 
 LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal)
     : client_(std::move(client)), ordinal_(ordinal), ring_(kCapacity) {
@@ -34,9 +34,7 @@ LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal)
   });
 }
 
-LaunchQueue::~LaunchQueue() {
-  shutdown();
-}
+LaunchQueue::~LaunchQueue() { shutdown(); }
 
 void LaunchQueue::shutdown() {
   if (stopping_.exchange(true)) {
@@ -55,8 +53,8 @@ void LaunchQueue::wake() noexcept {
 
 void LaunchQueue::submit(Task&& task) {
   std::lock_guard<std::mutex> guard(producers_);
-  TORCH_CHECK(
-      !stopping_.load(std::memory_order_relaxed), "the neuron runtime has been shut down (interpreter exit)");
+  TORCH_CHECK(!stopping_.load(std::memory_order_relaxed),
+              "the neuron runtime has been shut down (interpreter exit)");
   const uint64_t slot = head_.load(std::memory_order_relaxed);
   if (slot - tail_.load(std::memory_order_acquire) >= kCapacity) {
     std::unique_lock<std::mutex> lock(sleep_mutex_);
@@ -96,7 +94,8 @@ void LaunchQueue::run() {
     std::unique_lock<std::mutex> lock(sleep_mutex_);
     sleeping_.store(1, std::memory_order_seq_cst);
     work_.wait(lock, [&] {
-      return slot != head_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_relaxed);
+      return slot != head_.load(std::memory_order_seq_cst) ||
+             stopping_.load(std::memory_order_relaxed);
     });
     sleeping_.store(0, std::memory_order_relaxed);
     idle_spins = 0;
@@ -105,10 +104,18 @@ void LaunchQueue::run() {
 
 void LaunchQueue::process(Task& task) {
   switch (task.kind) {
-    case Task::Kind::kExecute: execute(task); break;
-    case Task::Kind::kRecord: record(task); break;
-    case Task::Kind::kBlock: task.event->wait(); break;
-    case Task::Kind::kCall: task.call(); break;
+    case Task::Kind::kExecute:
+      execute(task);
+      break;
+    case Task::Kind::kRecord:
+      record(task);
+      break;
+    case Task::Kind::kBlock:
+      task.event->wait();
+      break;
+    case Task::Kind::kCall:
+      task.call();
+      break;
   }
   // Drop the references now, not when the slot is used again: they hold device memory.
   task.inputs.clear();
@@ -168,8 +175,8 @@ void LaunchQueue::launch(Task& task) {
     }
   }
   results_.assign(task.outputs.size(), nullptr);
-  task.program->executable->execute(
-      arguments_.data(), count, results_.data(), kept_.data(), kept_.size());
+  task.program->executable->execute(arguments_.data(), count, results_.data(), kept_.data(),
+                                    kept_.size());
   counters().executions.fetch_add(1, std::memory_order_relaxed);
   for (size_t i = 0; i < task.outputs.size(); ++i) {
     pjrt::Buffer buffer(client_, results_[i]);
@@ -229,4 +236,4 @@ bool LaunchQueue::idle(c10::StreamId stream) {
   return state->done();
 }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

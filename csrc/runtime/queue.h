@@ -1,6 +1,9 @@
-// The launch queue: one bounded queue and one thread per device. Callers resolve what to run and queue
-// it; the thread calls PJRT, so that the two costs overlap.
+// The launch queue: one bounded queue and one thread per device. Callers resolve what to run and
+// queue it; the thread calls PJRT, so that the two costs overlap.
 #pragma once
+
+#include <c10/core/Stream.h>
+#include <c10/util/SmallVector.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -14,9 +17,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include <c10/core/Stream.h>
-#include <c10/util/SmallVector.h>
-
 #include "pjrt/client.h"
 #include "runtime/event.h"
 #include "runtime/value.h"
@@ -26,9 +26,9 @@ namespace tn::runtime {
 // A program that can be launched; immutable once made.
 struct Program {
   std::shared_ptr<pjrt::Executable> executable;
-  std::string label; // op and shapes, for errors: "aten::add.Tensor(float32[2, 3], ...)"
-  std::string origin; // Python line that first asked for it, may be empty
-  c10::SmallVector<int64_t, 4> donatable; // parameters that alias an output
+  std::string label;   // op and shapes, for errors: "aten::add.Tensor(float32[2, 3], ...)"
+  std::string origin;  // Python line that first asked for it, may be empty
+  c10::SmallVector<int64_t, 4> donatable;  // parameters that alias an output
 };
 using ProgramPtr = std::shared_ptr<const Program>;
 
@@ -39,8 +39,8 @@ struct Task {
   ProgramPtr program;
   c10::SmallVector<ValuePtr, 6> inputs;
   c10::SmallVector<ValuePtr, 2> outputs;
-  EventStatePtr event; // kRecord, kBlock
-  std::function<void()> call; // kCall
+  EventStatePtr event;         // kRecord, kBlock
+  std::function<void()> call;  // kCall
 };
 
 class LaunchQueue {
@@ -50,10 +50,12 @@ class LaunchQueue {
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
 
-  // Adds a task; blocks while the queue is full (back-pressure). Tasks run in the order of submission.
+  // Adds a task; blocks while the queue is full (back-pressure). Tasks run in the order of
+  // submission.
   void submit(Task&& task);
 
-  // Blocks until all work submitted to `stream` (or to any, if negative) has completed on the device.
+  // Blocks until all work submitted to `stream` (or to any, if negative) has completed on the
+  // device.
   void synchronize(c10::StreamId stream);
   // Whether that is so already.
   bool idle(c10::StreamId stream);
@@ -77,8 +79,8 @@ class LaunchQueue {
   int ordinal_;
   std::vector<Task> ring_;
   std::mutex producers_;
-  std::atomic<uint64_t> head_{0}; // next slot to fill
-  std::atomic<uint64_t> tail_{0}; // next slot to run
+  std::atomic<uint64_t> head_{0};  // next slot to fill
+  std::atomic<uint64_t> tail_{0};  // next slot to run
   std::atomic<uint32_t> sleeping_{0};
   std::atomic<bool> stopping_{false};
   std::mutex sleep_mutex_;
@@ -93,4 +95,4 @@ class LaunchQueue {
   std::thread thread_;
 };
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

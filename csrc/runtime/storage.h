@@ -1,13 +1,13 @@
 // The handle behind a storage's DataPtr: a stable place that refers to the storage's current value.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <mutex>
-
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
 
 #include "runtime/value.h"
 
@@ -20,26 +20,21 @@ class SpinLock {
       __builtin_ia32_pause();
     }
   }
-  void unlock() noexcept {
-    flag_.clear(std::memory_order_release);
-  }
+  void unlock() noexcept { flag_.clear(std::memory_order_release); }
 
  private:
   std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
 };
 
-// Every alias of a storage holds the same handle, so an in-place op that makes the handle refer to a new
-// value is seen by all of them.
+// Every alias of a storage holds the same handle, so an in-place op that makes the handle refer to
+// a new value is seen by all of them.
 class StorageHandle {
  public:
-  StorageHandle(c10::DeviceIndex device, size_t nbytes) noexcept : device_(device), nbytes_(nbytes) {}
+  StorageHandle(c10::DeviceIndex device, size_t nbytes) noexcept
+      : device_(device), nbytes_(nbytes) {}
 
-  c10::DeviceIndex device() const noexcept {
-    return device_;
-  }
-  size_t nbytes() const noexcept {
-    return nbytes_;
-  }
+  c10::DeviceIndex device() const noexcept { return device_; }
+  size_t nbytes() const noexcept { return nbytes_; }
 
   // The current value; null until something was written or asked for.
   ValuePtr value() const noexcept {
@@ -61,8 +56,8 @@ class StorageHandle {
   ValuePtr value_;
 };
 
-// The handle of a neuron storage. The context pointer is ours by construction: only our allocator makes
-// DataPtrs for this device.
+// The handle of a neuron storage. The context pointer is ours by construction: only our allocator
+// makes DataPtrs for this device.
 inline StorageHandle& handle_of(const c10::StorageImpl& storage) {
   return *static_cast<StorageHandle*>(storage.data_ptr().get_context());
 }
@@ -70,4 +65,4 @@ inline StorageHandle& handle_of(const c10::TensorImpl& tensor) {
   return handle_of(*tensor.unsafe_storage().unsafeGetStorageImpl());
 }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

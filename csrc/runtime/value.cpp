@@ -48,4 +48,4 @@ void raise(const Failure& failure) {
   TORCH_CHECK(false, failure.message);
 }
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

@@ -1,14 +1,14 @@
 // A value: the immutable contents of a storage at one point of the program's order.
 #pragma once
 
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/intrusive_ptr.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
-
-#include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include "pjrt/buffer.h"
 
@@ -20,8 +20,9 @@ struct Failure {
   bool out_of_memory = false;
 };
 
-// States only move forward: kUndefined stays until written by a new value; kPending becomes kReady or
-// kFailed. A ready value's PJRT buffer may still be being computed; PJRT orders later uses itself.
+// States only move forward: kUndefined stays until written by a new value; kPending becomes kReady
+// or kFailed. A ready value's PJRT buffer may still be being computed; PJRT orders later uses
+// itself.
 class Value final : public c10::intrusive_ptr_target {
  public:
   enum class State : uint32_t { kUndefined, kPending, kReady, kFailed };
@@ -30,38 +31,26 @@ class Value final : public c10::intrusive_ptr_target {
       : dtype_(dtype), numel_(numel), state_(state) {}
   ~Value() override;
 
-  c10::ScalarType dtype() const noexcept {
-    return dtype_;
-  }
-  int64_t numel() const noexcept {
-    return numel_;
-  }
-  State state() const noexcept {
-    return state_.load(std::memory_order_acquire);
-  }
+  c10::ScalarType dtype() const noexcept { return dtype_; }
+  int64_t numel() const noexcept { return numel_; }
+  State state() const noexcept { return state_.load(std::memory_order_acquire); }
 
   // Fulfils a pending value. Called once, by the launch thread or the creator.
   void set_buffer(pjrt::Buffer buffer);
   void set_failure(std::shared_ptr<const Failure> failure);
 
-  // Gives an undefined value a buffer of zeros (contents of `torch.empty` are unspecified, zeros are
-  // reproducible). Thread-safe.
+  // Gives an undefined value a buffer of zeros (contents of `torch.empty` are unspecified, zeros
+  // are reproducible). Thread-safe.
   void define(pjrt::Buffer buffer);
 
   // Blocks until the value is no longer pending. Needs no GIL; never takes it.
   State wait() const noexcept;
 
   // The buffer of a ready value.
-  const pjrt::Buffer& buffer() const noexcept {
-    return buffer_;
-  }
+  const pjrt::Buffer& buffer() const noexcept { return buffer_; }
   // Takes the buffer out (donation): only for a value nobody else can reach.
-  pjrt::Buffer take_buffer() noexcept {
-    return std::move(buffer_);
-  }
-  const std::shared_ptr<const Failure>& failure() const noexcept {
-    return failure_;
-  }
+  pjrt::Buffer take_buffer() noexcept { return std::move(buffer_); }
+  const std::shared_ptr<const Failure>& failure() const noexcept { return failure_; }
 
  private:
   c10::ScalarType dtype_;
@@ -76,4 +65,4 @@ using ValuePtr = c10::intrusive_ptr<Value>;
 // Raises the failure as the exception type PyTorch uses (OutOfMemoryError or RuntimeError).
 [[noreturn]] void raise(const Failure& failure);
 
-} // namespace tn::runtime
+}  // namespace tn::runtime

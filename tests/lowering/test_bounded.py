@@ -4,7 +4,7 @@ import operator
 
 import pytest
 import torch
-from harness import call, check_ops, execute
+from tests.lowering.harness import call, check_ops, execute
 from torch import fx
 
 from torchneuron.lowering import (

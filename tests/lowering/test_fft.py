@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness import Call, call, check_ops
+from tests.lowering.harness import Call, call, check_ops
 
 aten = torch.ops.aten
 

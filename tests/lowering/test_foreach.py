@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from harness import Call, call, check_ops, run_op
+from tests.lowering.harness import Call, call, check_ops, run_op
 
 aten = torch.ops.aten
 

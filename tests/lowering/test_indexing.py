@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness import call, check_ops, run_op
+from tests.lowering.harness import call, check_ops, run_op
 
 from torchneuron.lowering import LoweringError
 from torchneuron.lowering.builder import Builder, Val

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness import Call, call, check_ops, run_op
+from tests.lowering.harness import Call, call, check_ops, run_op
 
 aten = torch.ops.aten
 
@@ -64,8 +64,8 @@ def test_cholesky(dtype: torch.dtype) -> None:
     lower = torch.linalg.cholesky(positive(2, 4, 4, dtype=dtype))
     rhs = torch.randn(2, 4, 3, dtype=dtype)
     calls += [call(aten.cholesky_solve.default, rhs, lower), call(aten.cholesky_inverse.default, lower)]
-    calls.append(call(aten.cholesky_solve.default, rhs, lower.mH.contiguous(), True))
-    calls.append(call(aten.cholesky_inverse.default, lower.mH.contiguous(), True))
+    calls.append(call(aten.cholesky_solve.default, rhs, lower.mH.clone().resolve_conj(), True))
+    calls.append(call(aten.cholesky_inverse.default, lower.mH.clone().resolve_conj(), True))
     check_ops(calls)
 
 
@@ -84,7 +84,64 @@ def test_cross_and_matrix_exp() -> None:
         calls.append(call(aten.linalg_cross.default, x, y))
         calls.append(call(aten.linalg_cross.default, x, y[:1], dim=1))
     for dtype in _DTYPES:
-        for scale in (0.1, 1.0, 4.0):
+        for scale in (0.1, 1.0, 2.0):
             calls.append(call(aten.linalg_matrix_exp.default, scale * torch.randn(3, 4, 4, dtype=dtype)))
     calls.append(call(aten.linalg_matrix_exp.default, torch.zeros(2, 2)))
     check_ops(calls)
+
+
+def lu_calls(x: torch.Tensor) -> list[Call]:
+    calls = [call(aten.linalg_lu_factor_ex.default, x), call(aten.linalg_lu.default, x)]
+    if x.numel():
+        factors, pivots, _ = aten.linalg_lu_factor_ex.default(x)
+        for flags in ((True, True), (False, True), (True, False)):
+            calls.append(call(aten.lu_unpack.default, factors, pivots, *flags))
+    return calls
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_lu(dtype: torch.dtype) -> None:
+    calls: list[Call] = []
+    for shape in ((4, 4), (2, 3, 5, 5), (2, 3, 5), (5, 3), (1, 1), (0, 3)):
+        calls += lu_calls(torch.randn(shape, dtype=dtype))
+    check_ops(calls)
+
+
+@pytest.mark.parametrize("shape", [(2, 70, 70), (40, 100), (100, 40)])
+def test_lu_by_panels(shape: tuple[int, ...]) -> None:
+    check_ops(lu_calls(torch.randn(shape, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_solving(dtype: torch.dtype) -> None:
+    x = well_conditioned(2, 5, 5, dtype=dtype)
+    tall, wide = torch.randn(2, 5, 3, dtype=dtype), torch.randn(2, 3, 5, dtype=dtype)
+    factors, pivots, _ = aten.linalg_lu_factor_ex.default(x)
+    calls = [
+        call(aten._linalg_solve_ex.default, x, tall),
+        call(aten._linalg_solve_ex.default, x, wide, left=False),
+        call(aten._linalg_solve_ex.default, x, torch.randn(2, 5, dtype=dtype)),
+        call(aten._linalg_solve_ex.default, x[0], torch.randn(5, dtype=dtype)),
+        call(aten._linalg_solve_ex.default, x[0], torch.randn(3, 5, 2, dtype=dtype)),
+        call(aten.linalg_inv_ex.default, x),
+        call(aten.linalg_inv_ex.default, torch.empty(0, 0, dtype=dtype)),
+    ]
+    for adjoint in (True, False):
+        calls.append(call(aten.linalg_lu_solve.default, factors, pivots, tall, adjoint=adjoint))
+        calls.append(call(aten.linalg_lu_solve.default, factors, pivots, wide, left=False, adjoint=adjoint))
+    one = (factors[:1], pivots[:1])
+    calls.append(call(aten.linalg_lu_solve.default, *one, torch.randn(3, 5, 2, dtype=dtype)))
+    large = well_conditioned(50, 50, dtype=dtype)
+    calls += [call(aten.linalg_inv_ex.default, large), call(aten._linalg_det.default, x)]
+    calls += [call(aten._linalg_slogdet.default, x), call(aten._linalg_slogdet.default, large)]
+    for op in (aten._linalg_det.default, aten._linalg_slogdet.default):
+        calls += [call(op, torch.empty(2, 0, 0, dtype=dtype)), call(op, x.mT)]
+    check_ops(calls)
+
+
+def test_singular_matrices() -> None:
+    x = torch.randn(3, 4, 4, dtype=torch.float64)
+    x[1, :, 2] = 0.0
+    info = run_op(aten.linalg_lu_factor_ex.default, x, compare=False)[2]
+    assert info.tolist() == [0, 3, 0]
+    check_ops([call(aten._linalg_det.default, x), call(aten._linalg_slogdet.default, x)])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import call, check_ops, run_op
+from tests.lowering.harness import call, check_ops, run_op
 
 aten = torch.ops.aten
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import Call, call, check_ops
+from tests.lowering.harness import Call, call, check_ops
 
 aten = torch.ops.aten
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness import call, check_ops, run_op
+from tests.lowering.harness import call, check_ops, run_op
 
 aten = torch.ops.aten
 nan, inf = float("nan"), float("inf")

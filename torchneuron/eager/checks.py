@@ -1,4 +1,4 @@
-"""Checks that PyTorch's kernels make and its meta functions leave out, so that wrong arguments raise the same errors."""
+"""Checks that PyTorch's kernels make and its meta functions leave out: wrong arguments raise the same errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 # Ops of which `dim` counts the dimensions of the result.
 _RESULT_DIM = ("aten::stack", "aten::unsqueeze_copy", "aten::unsqueeze")
 # Products whose operands must agree in dtype.
-_SAME_DTYPE = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::addmv", "aten::dot", "aten::vdot")
+_SAME_DTYPE = tuple(f"aten::{op}" for op in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
 
 
 def check(call: Call) -> None:

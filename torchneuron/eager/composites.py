@@ -61,7 +61,8 @@ def _without_masks(x: torch.Tensor, indices: list[torch.Tensor | None]) -> list[
 
 @composite("aten.index.Tensor", when=_has_mask)
 def index(x: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
-    return torch.ops.aten.index.Tensor(x, _without_masks(x, indices))
+    result: torch.Tensor = torch.ops.aten.index.Tensor(x, _without_masks(x, indices))
+    return result
 
 
 @composite("aten._index_put_impl_.default", when=_has_mask)
@@ -72,7 +73,8 @@ def index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> torch.Tensor:
-    return torch.ops.aten._index_put_impl_(x, _without_masks(x, indices), values, accumulate, unsafe)
+    torch.ops.aten._index_put_impl_(x, _without_masks(x, indices), values, accumulate, unsafe)
+    return x
 
 
 @composite("aten.equal.default")

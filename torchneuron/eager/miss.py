@@ -14,7 +14,7 @@ from torchneuron.eager.functional import Functional, functional_form, special_fo
 from torchneuron.eager.plan import Built, build, infer
 from torchneuron.lowering.errors import LoweringError
 from torchneuron.program import Compiler, Toolchain, find_plugin, open_cache
-from torchneuron.settings import settings
+from torchneuron.program.options import xla_flags
 from torchneuron.targets import current_target
 
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -35,6 +35,7 @@ def _toolchain() -> Toolchain:
         tuple(client.api_version),
         current_target().name,
         find_plugin().path,
+        xla_flags(client.platform_name),
     )
 
 
@@ -82,6 +83,7 @@ def _program(name: str, call: Call, form: Functional, key: bytes) -> dict[str, A
         op=name,
         signature=call.text(),
         graph=lambda: built[0].graph if built else "",
+        flags=xla_flags(_C.client().platform_name),
     )
     return _plan(call, program.executable, program.metadata)
 

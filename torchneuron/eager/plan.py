@@ -1,5 +1,6 @@
 """A call's FX graph, program specification and calling plan."""
 
+import contextlib
 import math
 import operator
 from collections.abc import Sequence
@@ -42,10 +43,7 @@ def _functional_args(call: Call, form: Functional, values: Sequence[Any]) -> tup
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for position, argument in zip(form.args, form.op._schema.arguments, strict=True):
-        if position is None:
-            value = _factory_value(call, form, argument.name)
-        else:
-            value = values[position]
+        value = values[position] if position is not None else _factory_value(call, form, argument.name)
         if argument.kwarg_only:
             kwargs[argument.name] = value
         else:
@@ -95,10 +93,9 @@ def check(call: Call) -> None:
     schema = call.op._schema.arguments
     args = [v for v, a in zip(values, schema, strict=True) if not a.kwarg_only]
     kwargs = {a.name: v for v, a in zip(values, schema, strict=True) if a.kwarg_only}
-    try:
+    # Without a meta kernel the functional form's own checks must do.
+    with contextlib.suppress(NotImplementedError):
         call.op(*args, **kwargs)
-    except NotImplementedError:
-        pass  # no meta kernel: the functional form's own checks must do
 
 
 class _Planner:

@@ -17,7 +17,6 @@ use_stock_decomposition(
     "aten.soft_margin_loss",
     "aten.soft_margin_loss_backward",
     "aten.multi_margin_loss",
-    "aten.multilabel_margin_loss_forward",
 )
 
 
@@ -50,6 +49,40 @@ def multi_margin_loss_backward(
     return torch.where(own, -slope.sum(1, keepdim=True), slope).reshape(x.shape)
 
 
+# The multi-label loss compares each listed class with each that is not; a list ends at its first negative entry.
+
+
+class _Labels:
+    """``listed`` and ``scores`` are (N, C), ``valid`` says which entries count."""
+
+    def __init__(self, x: torch.Tensor, target: torch.Tensor):
+        self.scores = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
+        listed = target.reshape(self.scores.shape)
+        self.valid = torch.cumsum((listed < 0).to(torch.int64), 1) == 0
+        self.listed = torch.where(self.valid, listed, 0)
+        classes = torch.arange(self.scores.shape[1], device=x.device)
+        self.own = (classes == self.listed.unsqueeze(2)) & self.valid.unsqueeze(2)
+
+    def slack(self, rest: torch.Tensor) -> torch.Tensor:
+        """(N, listed, C): how far each other class comes too near, 0 if it does not."""
+        gap = 1 - self.scores.gather(1, self.listed).unsqueeze(2) + self.scores.unsqueeze(1)
+        return torch.where(rest.unsqueeze(1) & self.valid.unsqueeze(2), gap.clamp_min(0), 0.0)
+
+
+@decomposition("aten.multilabel_margin_loss_forward")
+def multilabel_margin_loss_forward(
+    x: torch.Tensor, target: torch.Tensor, reduction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    labels = _Labels(x, target)
+    is_target = labels.own.any(1)
+    losses = labels.slack(~is_target).sum((1, 2)) / labels.scores.shape[1]
+    if reduction == 1:
+        losses = losses.mean()
+    elif reduction == 2 or x.dim() < 2:
+        losses = losses.sum()
+    return losses, is_target.to(x.dtype).reshape(target.shape)
+
+
 @shape_rule("aten.multilabel_margin_loss_backward")
 def _like_second(grad_output: torch.Tensor, x: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty_like(x)
@@ -63,16 +96,10 @@ def multilabel_margin_loss_backward(
     reduction: int,
     is_target: torch.Tensor,
 ) -> torch.Tensor:
-    scores = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
-    count, classes = scores.shape
-    listed = target.reshape(count, classes)
-    # Targets end at the first negative one.
-    valid = torch.cumsum((listed < 0).to(torch.int64), 1) == 0
-    chosen = torch.where(valid, listed, 0)
-    rest = is_target.reshape(count, 1, classes) == 0
-    slack = 1 - scores.gather(1, chosen).unsqueeze(2) + scores.unsqueeze(1)
-    active = ((slack > 0) & rest & valid.unsqueeze(2)).to(x.dtype)
+    labels = _Labels(x, target)
+    count, classes = labels.scores.shape
+    rest = is_target.reshape(count, classes) == 0
+    active = (labels.slack(rest) > 0).to(x.dtype)
+    pulled = (active.sum(2, keepdim=True) * labels.own.to(x.dtype)).sum(1)
     scale = grad_output.reshape(-1, 1) / (classes * (count if reduction == 1 else 1))
-    own = (torch.arange(classes, device=x.device) == chosen.unsqueeze(2)) & valid.unsqueeze(2)
-    pulled = (active.sum(2, keepdim=True) * own.to(x.dtype)).sum(1)
     return ((active.sum(1) - pulled) * scale).reshape(x.shape)

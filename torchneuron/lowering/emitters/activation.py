@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from torchneuron.lowering.builder import Builder, Number, Val
+from torchneuron.lowering.emitters.dropout import uniform
 from torchneuron.lowering.emitting import finish, in_opmath, shape_of
 from torchneuron.lowering.registry import emitter
 
@@ -296,12 +297,6 @@ def glu_backward(b: Builder, out: Any, grad_output: Val, self: Val, dim: int) ->
 # Leaky ReLU with a random slope
 
 
-def _uniform(b: Builder, shape: tuple[int, ...]) -> Val:
-    """float32 in [0, 1)"""
-    bits = b.shift_right(b.random_bits(shape, 32), 8)
-    return b.mul(b.convert(bits, torch.float32), 2.0**-24)
-
-
 @emitter("aten.rrelu_with_noise_functional", static=("lower", "upper"))
 def rrelu_with_noise(
     b: Builder,
@@ -316,7 +311,7 @@ def rrelu_with_noise(
     if not training:
         return leaky_relu(b, out[0], self, (lower + upper) / 2), noise
     (x,) = in_opmath(b, out[0], self)
-    drawn = b.add(b.mul(_uniform(b, x.shape), upper - lower), lower)
+    drawn = b.add(b.mul(uniform(b, b.random_bits(x.shape, 32)), upper - lower), lower)
     slope = b.select(b.le(x, 0), b.convert(drawn, x.dtype), 1)
     return finish(b, b.mul(x, slope), out[0]), finish(b, slope, out[1])
 

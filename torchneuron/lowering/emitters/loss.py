@@ -65,11 +65,14 @@ def _nll_forward(
     if factor is not None:
         losses = b.mul(losses, factor)
     losses = b.select(counts, losses, 0)
-    if reduction not in (_MEAN, _SUM):
-        each = b.reshape(losses, shape_of(out[0]))
-        return b.convert(each, out[0].dtype), b.full((), 0, out[1].dtype)
     shares = b.convert(counts, x.dtype) if factor is None else b.select(counts, factor, 0)
-    total, weights = b.reduce_sum(losses), b.reduce_sum(shares)
+    weights = b.reduce_sum(shares)
+    if reduction not in (_MEAN, _SUM):
+        if self.ndim > 1:
+            weights = b.full((), 0, x.dtype)
+        losses = b.reshape(losses, shape_of(out[0]))
+        return b.convert(losses, out[0].dtype), b.convert(weights, out[1].dtype)
+    total = b.reduce_sum(losses)
     if reduction == _MEAN:
         total = b.div(total, weights)
     return finish(b, total, out[0]), finish(b, weights, out[1])
