@@ -149,7 +149,7 @@ def draw_batch(data: Tensor, config: Config, generator: torch.Generator) -> tupl
 def learning_rate_factor(step: int, config: Config) -> float:
     """Return the factor on the peak learning rate: a linear warm-up, then half a cosine."""
     if step < config.warmup:
-        return (step + 1) / config.warmup
+        return (step + 1) / (config.warmup + 1)
     done = (step - config.warmup) / max(1, config.steps - config.warmup)
     return 0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done)))
 

@@ -87,10 +87,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="figures of `demo.py --json`")
     parser.add_argument("--write", type=Path, metavar="README", help="update this file in place")
     options = parser.parse_args()
-    if options.json is not None:
-        outcome = json.loads(options.json.read_text())
-    else:
-        outcome = run_demo(options.device)
+    outcome = json.loads(options.json.read_text()) if options.json else run_demo(options.device)
     table = markdown(outcome)
     if options.write is None:
         print(table)

@@ -50,6 +50,8 @@ def register() -> None:
     generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    # PyTorch's own default for devices of its private slot is float16. Other threads start with that.
+    torch.set_autocast_dtype(DEVICE, torch.bfloat16)
     atexit.register(_C.shutdown)
     _registered = True
 

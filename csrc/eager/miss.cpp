@@ -1,5 +1,6 @@
 #include "eager/miss.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -214,6 +215,10 @@ std::vector<std::string> ask_operand_arguments(const std::string& op) {
 
 EntryPtr resolve_miss(Operator& op, const torch::jit::Stack& stack, const Signature& signature) {
   const py::gil_scoped_acquire gil;
+  // Kernels run below autograd, with its dispatch keys masked. Shape inference and decompositions
+  // are code like any user's and need the dispatcher as the user sees it.
+  const c10::impl::ForceDispatchKeyGuard unmasked{
+      c10::impl::LocalDispatchKeySet{c10::impl::PODLocalDispatchKeySet{}}};
   try {
     const py::bytes key(
         reinterpret_cast<const char*>(signature.words.data()),  // NOLINT: the words' bytes

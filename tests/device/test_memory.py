@@ -1,5 +1,6 @@
 """Memory figures, the limit, and what happens at it."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -134,3 +135,23 @@ def test_empty_tensors_take_nothing() -> None:
     empty = [torch.empty(0, 5, device="neuron") for _ in range(10)]
     assert torch.neuron.memory_allocated() == before
     assert len({x.data_ptr() for x in empty}) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_new_programs_and_fallbacks_keep_nothing_alive() -> None:
+    """What the first call of a signature leaves behind must not hold the caller's variables."""
+
+    def work(size: int) -> None:
+        x = torch.eye(size, device="neuron")
+        torch.linalg.eigvals(x)  # runs on the CPU
+        x.cosh().sum()
+
+    work(3)
+    gc.collect()
+    gc.disable()
+    try:
+        before = torch.neuron.memory_allocated()
+        work(4)
+        assert torch.neuron.memory_allocated() == before
+    finally:
+        gc.enable()

@@ -22,11 +22,6 @@ HOST = {
 }
 
 
-def expected(host: torch.Tensor, device: str = "neuron:0") -> str:
-    """How the CPU prints it, with the device put in where PyTorch puts it."""
-    return repr(host)
-
-
 @pytest.mark.parametrize("name", HOST)
 def test_prints_like_the_cpu_with_the_device(name: str) -> None:
     host = HOST[name]

@@ -84,7 +84,9 @@ def test_first_calls_meet_signatures_once(device: str) -> None:
     expected = sum(len(eager.new_shapes(index)) for index in range(len(eager.OPERATORS)))
     assert len(outcome["calls"]) == expected
     counts = outcome["counts"]
-    assert counts["programs_compiled"] + counts["cache_hits_disk"] >= expected
+    # A copy of a whole tensor needs no program: the two then share one value.
+    programs = expected - len(eager.new_shapes(list(eager.OPERATORS).index("copy")))
+    assert counts["programs_compiled"] + counts["cache_hits_disk"] >= programs
 
 
 def test_first_step_reports_its_parts(device: str) -> None:

@@ -82,7 +82,8 @@ def test_pair_loss_of_known_texts() -> None:
 def test_learning_rate_schedule() -> None:
     config = Config(steps=100, warmup=10)
     factors = [char_gpt.learning_rate_factor(step, config) for step in range(101)]
-    assert factors[0] == pytest.approx(0.1)
+    assert factors[0] == pytest.approx(1 / 11)
     assert max(factors) == factors[10] == pytest.approx(1.0)
     assert factors[10:] == sorted(factors[10:], reverse=True)
     assert factors[100] == pytest.approx(0.1)
+    assert len(set(factors)) == len(factors)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.lowering.harness import Call, call, check_ops, run_op
 
 aten = torch.ops.aten
@@ -99,7 +100,7 @@ def lu_calls(x: torch.Tensor) -> list[Call]:
     return calls
 
 
-@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
 def test_lu(dtype: torch.dtype) -> None:
     calls: list[Call] = []
     for shape in ((4, 4), (2, 3, 5, 5), (2, 3, 5), (5, 3), (1, 1), (0, 3)):
@@ -112,7 +113,7 @@ def test_lu_by_panels(shape: tuple[int, ...]) -> None:
     check_ops(lu_calls(torch.randn(shape, dtype=torch.float64)))
 
 
-@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
 def test_solving(dtype: torch.dtype) -> None:
     x = well_conditioned(2, 5, 5, dtype=dtype)
     tall, wide = torch.randn(2, 5, 3, dtype=dtype), torch.randn(2, 3, 5, dtype=dtype)
@@ -145,3 +146,28 @@ def test_singular_matrices() -> None:
     info = run_op(aten.linalg_lu_factor_ex.default, x, compare=False)[2]
     assert info.tolist() == [0, 3, 0]
     check_ops([call(aten._linalg_det.default, x), call(aten._linalg_slogdet.default, x)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+def test_qr(dtype: torch.dtype) -> None:
+    calls: list[Call] = []
+    for shape in ((4, 4), (2, 2, 5, 3), (3, 5), (1, 1), (0, 3), (3, 0)):
+        x = torch.randn(shape, dtype=dtype)
+        calls.append(call(aten.geqrf.default, x))
+        calls += [call(aten.linalg_qr.default, x, mode) for mode in ("reduced", "complete", "r")]
+    triangular = torch.randn(4, 4, dtype=dtype).triu()
+    calls.append(call(aten.linalg_qr.default, triangular))
+    calls.append(call(aten.linalg_qr.default, torch.zeros(3, 2, dtype=dtype)))
+    check_ops(calls)
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_reflections(dtype: torch.dtype) -> None:
+    packed, tau = torch.geqrf(torch.randn(2, 5, 3, dtype=dtype))
+    calls = [call(aten.linalg_householder_product.default, packed, tau)]
+    calls.append(call(aten.linalg_householder_product.default, packed, tau[..., :2].contiguous()))
+    for transpose in (True, False):
+        tall, wide = torch.randn(2, 5, 2, dtype=dtype), torch.randn(2, 2, 5, dtype=dtype)
+        calls.append(call(aten.ormqr.default, packed, tau, tall, True, transpose))
+        calls.append(call(aten.ormqr.default, packed, tau, wide, False, transpose))
+    check_ops(calls)

@@ -93,7 +93,7 @@ def functional_form(op: OpOverload) -> Functional | None:
     count = len(op._schema.arguments)
     if not writes:
         return Functional(op, tuple(range(count)), len(op._schema.returns), ())
-    outs = [i for i in writes if op._schema.arguments[i].kwarg_only and _is_out(op, i)]
+    outs = out_arguments(op)
     for candidate in _candidates(op):
         args = _match(candidate, op, outs if outs else ())
         if args is not None:
@@ -101,10 +101,9 @@ def functional_form(op: OpOverload) -> Functional | None:
     return None
 
 
-def _is_out(op: OpOverload, index: int) -> bool:
-    """An ``out=`` argument is returned, or named like one; `_amp` style updates are neither."""
-    overload = op._schema.overload_name
-    return "out" in overload or op._schema.arguments[index].name in ("out", "grad_input")
+def out_arguments(op: OpOverload) -> list[int]:
+    """Positions of the ``out=`` arguments: written, and by keyword only."""
+    return [i for i in _writes(op) if op._schema.arguments[i].kwarg_only]
 
 
 def special_form(name: str) -> Functional | None:

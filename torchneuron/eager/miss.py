@@ -10,7 +10,7 @@ from torchneuron import _C
 from torchneuron.eager import checks, composites, counters
 from torchneuron.eager.calls import Call, overload_of
 from torchneuron.eager.fallback import announce, user_line
-from torchneuron.eager.functional import Functional, functional_form, special_form
+from torchneuron.eager.functional import Functional, functional_form, out_arguments, special_form
 from torchneuron.eager.plan import Built, build, infer
 from torchneuron.lowering.errors import LoweringError
 from torchneuron.program import Compiler, Toolchain, find_plugin, open_cache
@@ -111,7 +111,7 @@ def _plan(call: Call, executable: Any, metadata: dict[str, Any]) -> dict[str, An
 
 def _resize(call: Call, form: Functional) -> dict[str, Any] | None:
     """The first ``out=`` tensor that must take other sizes before the program can be known."""
-    if "out" not in call.op._schema.overload_name or not form.targets:
+    if not out_arguments(call.op):
         return None
     outputs = infer(call, form)
     for target, output in zip(form.targets, outputs[form.fresh :], strict=True):

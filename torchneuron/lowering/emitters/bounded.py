@@ -9,7 +9,7 @@ import torch
 from torchneuron.lowering.bounded import BoundedOutput, bounded, output
 from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.emitters.indexing import flat_strides
-from torchneuron.lowering.emitters.scan import prefix_sum
+from torchneuron.lowering.emitters.scan import counter_dtype, prefix_sum
 from torchneuron.lowering.emitters.scatter import replace, scatter_flat
 from torchneuron.lowering.emitters.sorting import (
     key_positions,
@@ -33,10 +33,11 @@ def _compact(b: Builder, keep: Val, values: Val, size: int, fill: int = 0) -> tu
     base = b.full((size,), fill, values.dtype)
     if count == 0:
         return base, b.full((1,), 0, torch.int64)
-    rank = prefix_sum(b, b.convert(keep, torch.int64))
+    rank = prefix_sum(b, b.convert(keep, counter_dtype(count)))
     # What is not kept, or does not fit, goes outside and is dropped.
     places = b.select(keep, b.sub(rank, 1), max(size, count))
-    return scatter_flat(b, base, places, values, replace, unique=True), b.slice(rank, [count - 1], [count])
+    total = b.convert(b.slice(rank, [count - 1], [count]), torch.int64)
+    return scatter_flat(b, base, places, values, replace, unique=True), total
 
 
 # nonzero, masked_select
@@ -44,10 +45,10 @@ def _compact(b: Builder, keep: Val, values: Val, size: int, fill: int = 0) -> tu
 
 def _positions(b: Builder, flat: Val, sizes: Sequence[int]) -> Val:
     """Indices into a flat tensor of ``sizes`` (n,) as coordinates (n, number of sizes)."""
-    columns = [
-        b.unsqueeze(b.rem(b.div(flat, max(stride, 1)), max(size, 1)), -1)
-        for size, stride in zip(sizes, flat_strides(sizes), strict=True)
-    ]
+    columns = []
+    for dim, (size, stride) in enumerate(zip(sizes, flat_strides(sizes), strict=True)):
+        column = b.div(flat, stride) if stride > 1 else flat
+        columns.append(b.unsqueeze(b.rem(column, max(size, 1)) if dim else column, -1))
     return b.concat(columns, 1) if columns else b.full((flat.numel, 0), 0, torch.int64)
 
 
@@ -105,7 +106,8 @@ def _groups(
     if size == 0:
         shaped = b.full(inverse, 0, torch.int64) if inverse is not None else nothing
         return shaped, nothing, b.full((1,), 0, torch.int64)
-    group = b.sub(prefix_sum(b, b.convert(starts, torch.int64)), 1)
+    rank = prefix_sum(b, b.convert(starts, counter_dtype(size)))
+    group = b.sub(b.convert(rank, torch.int64), 1)
     back, lengths = nothing, nothing
     if inverse is not None:
         back = group

@@ -164,19 +164,32 @@ def log_normal(
 
 
 def integers(b: Builder, shape: Sequence[int], low: int, span: int | Val) -> Val:
-    """Uniform int64 in [low, low + span), a span of at most 2**64."""
-    first, second = random_words(b, shape, 2)
-    if isinstance(span, Val) or span <= 1 << 32:
-        # span * (64 random bits) / 2**64: a multiplication is cheaper than a remainder.
-        factor = b.convert(span, _U64) if isinstance(span, Val) else span
-        carry = b.shift_right(b.mul(b.convert(first, _U64), factor), 32)
-        value = b.shift_right(b.add(b.mul(b.convert(second, _U64), factor), carry), 32)
+    """Uniform int64 in [low, low + span), a span of at most 2**64 (a Val: 2**32).
+
+    That is low + span * (64 random bits) / 2**64: without the bias and the cost of a remainder.
+    """
+    first, second = (b.convert(word, _U64) for word in random_words(b, shape, 2))
+    if isinstance(span, Val):
+        value = _high_product(b, first, second, b.convert(span, _U64), None)
+    elif span <= 1 << 32:
+        value = _high_product(b, first, second, span, None)
+    elif span < 1 << 64:
+        value = _high_product(b, first, second, span & 0xFFFFFFFF, span >> 32)
     else:
-        value = _join(b, first, second)
-        if span < 1 << 64:
-            value = b.rem(value, span)
+        value = b.or_(first, b.shift_left(second, 32))
     signed = b.bitcast_convert(value, torch.int64)
     return b.add(signed, low) if low else signed
+
+
+def _high_product(b: Builder, low: Val, high: Val, by_low: int | Val, by_high: int | None) -> Val:
+    """The upper 64 of 128 bits of a product; its factors come as halves, ``by_high`` None being 0."""
+    middle = b.add(b.mul(high, by_low), b.shift_right(b.mul(low, by_low), 32))
+    if by_high is None:
+        return b.shift_right(middle, 32)
+    crossed = b.mul(low, by_high)
+    carry = b.shift_right(b.add(b.and_(middle, 0xFFFFFFFF), b.and_(crossed, 0xFFFFFFFF)), 32)
+    upper = b.add(b.shift_right(middle, 32), b.shift_right(crossed, 32))
+    return b.add(b.add(b.mul(high, by_high), upper), carry)
 
 
 def _largest(dtype: torch.dtype) -> int:

@@ -38,6 +38,11 @@ def prefix_sum(b: Builder, x: Val, dim: int = 0) -> Val:
     return prefix(b, x, dim, b.add, 0)
 
 
+def counter_dtype(count: int) -> torch.dtype:
+    """The cheapest integer that counts so many elements."""
+    return torch.int32 if count < 1 << 31 else torch.int64
+
+
 def _scan(b: Builder, x: Val, combine: Combine, identity: Number, level: int) -> Val:
     """Inclusive scan of (outer, size, inner) along its middle."""
     outer, size, inner = x.shape

@@ -4,7 +4,7 @@ Where an index occurs twice, XLA:CPU applies the updates in order, as PyTorch do
 whose index lies outside is dropped, where PyTorch's CPU kernels raise IndexError.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -20,7 +20,7 @@ from torchneuron.lowering.emitters.indexing import (
     is_mask,
     wrapped,
 )
-from torchneuron.lowering.emitters.scan import prefix_sum
+from torchneuron.lowering.emitters.scan import counter_dtype, prefix_sum
 from torchneuron.lowering.emitting import finish, is_one, operand
 from torchneuron.lowering.errors import LoweringError
 from torchneuron.lowering.registry import emitter
@@ -324,7 +324,7 @@ def _put_by_mask(b: Builder, op: str, x: Val, indices: Indices, values: Val, acc
         spread = (1,) * mask.ndim
         if values.shape[column] > 1:
             # The k-th element of the mask takes the k-th of the values: count them.
-            rank = prefix_sum(b, b.convert(b.reshape(mask, (mask.numel,)), torch.int64))
+            rank = prefix_sum(b, b.convert(b.reshape(mask, (mask.numel,)), counter_dtype(mask.numel)))
             values = b.take(values, b.clamp(0, b.sub(rank, 1), values.shape[column] - 1), column)
             spread = mask.shape
         values = b.reshape(values, (*head, *spread, *tail))
@@ -390,6 +390,6 @@ def masked_scatter(b: Builder, out: Any, x: Val, mask: Val, source: Val) -> Val:
     if source.numel == 0 or x.numel == 0:
         return finish(b, x, out)
     chosen = b.broadcast_to(b.convert(mask, torch.bool), x.shape)
-    rank = prefix_sum(b, b.convert(b.reshape(chosen, (x.numel,)), torch.int64))
+    rank = prefix_sum(b, b.convert(b.reshape(chosen, (x.numel,)), counter_dtype(x.numel)))
     values = b.take(b.reshape(source, (source.numel,)), b.clamp(0, b.sub(rank, 1), source.numel - 1))
     return b.select(chosen, b.reshape(values, x.shape), x)

@@ -37,13 +37,14 @@ def _cornered_ratio(size: int, count: int, corners: bool, scale: float | None, r
 
 
 def _nearest(size: int, count: int, corners: bool, scale: float | None, real: Any) -> Rows:
-    if count == size:
-        return Rows.picks(range(size), size)
-    if count == 2 * size:
-        return Rows.picks([i // 2 for i in range(count)], size)
     ratio = _ratio(size, count, scale, np.float32)
     columns = [min(math.floor(np.float32(i) * ratio), size - 1) for i in range(count)]
     return Rows.picks(columns, size)
+
+
+def _nearest_even(size: int, count: int, corners: bool, scale: float | None, real: Any) -> Rows:
+    """As the CPU's kernels for two dimensions and for gradients: a scale that is not quite 1 or 2 is taken for it."""
+    return _nearest(size, count, corners, None if count in (size, 2 * size) else scale, real)
 
 
 def _nearest_exact(size: int, count: int, corners: bool, scale: float | None, real: Any) -> Rows:
@@ -112,7 +113,7 @@ def _lanczos(distance: Any) -> Any:
 
 
 def _antialiased(width: int, kernel: Callable[[Any], Any]) -> Maker:
-    """``kernel``, of ``width`` elements, stretched over as many input elements as an output element covers."""
+    """``kernel``, of ``width`` elements, stretched over as many input elements as one output element covers."""
 
     def make(size: int, count: int, corners: bool, scale: float | None, real: Any) -> Rows:
         ratio = _cornered_ratio(size, count, corners, scale, real)
@@ -149,7 +150,7 @@ def _map(
     """Apply the maps of ``sizes`` to ``counts``, or their transposes, to the last dimensions of ``x``."""
     if 0 in shape_of(out):
         return b.full(shape_of(out), 0, out.dtype)
-    exact = maker in (_nearest, _nearest_exact) and not backward
+    exact = maker in (_nearest, _nearest_even, _nearest_exact) and not backward
     if not (is_float(out.dtype) or exact):
         raise LoweringError("aten.upsample", f"interpolation of {out.dtype}")
     value = x if exact else b.convert(x, opmath(out.dtype))
@@ -164,7 +165,7 @@ def _map(
 _SCALES = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}
 
 
-def _register(name: str, rank: int, maker: Maker, has_corners: bool) -> None:
+def _register(name: str, rank: int, forward: Maker, backward: Maker, has_corners: bool) -> None:
     """The op ``name`` and its gradient; arguments after the sizes are [align_corners,] scales..."""
     static = _SCALES[rank]
 
@@ -181,7 +182,7 @@ def _register(name: str, rank: int, maker: Maker, has_corners: bool) -> None:
     ) -> Val:
         corners, scales = options(rest, named)
         sizes, counts = self.shape[-rank:], shape_of(out)[-rank:]
-        return _map(b, self, out, sizes, counts, corners, scales, maker, False)
+        return _map(b, self, out, sizes, counts, corners, scales, forward, False)
 
     @emitter(f"aten.{name}_backward", static=static)
     def upsample_backward(
@@ -195,19 +196,35 @@ def _register(name: str, rank: int, maker: Maker, has_corners: bool) -> None:
     ) -> Val:
         corners, scales = options(rest, named)
         sizes, counts = shape_of(out)[-rank:], grad_output.shape[-rank:]
-        return _map(b, grad_output, out, sizes, counts, corners, scales, maker, True)
+        return _map(b, grad_output, out, sizes, counts, corners, scales, backward, True)
+
+
+def _unless_equal(maker: Maker) -> Maker:
+    """Nothing to do between equal sizes, whatever the scale."""
+
+    def make(size: int, count: int, corners: bool, scale: float | None, real: Any) -> Rows:
+        if size == count:
+            return Rows.picks(range(size), size)
+        return maker(size, count, corners, scale, real)
+
+    return make
 
 
 for _rank in (1, 2, 3):
-    _register(f"upsample_nearest{_rank}d", _rank, _nearest, False)
-    _register(f"_upsample_nearest_exact{_rank}d", _rank, _nearest_exact, False)
+    _forward = _nearest_even if _rank == 2 else _nearest
+    _register(f"upsample_nearest{_rank}d", _rank, _forward, _nearest_even, False)
+    _exact = f"_upsample_nearest_exact{_rank}d"
+    _register(_exact, _rank, _nearest_exact, _nearest_exact, False)
 for _name, _rank, _maker in (
     ("upsample_linear1d", 1, _linear),
     ("upsample_bilinear2d", 2, _linear),
     ("upsample_trilinear3d", 3, _linear),
     ("upsample_bicubic2d", 2, _cubic),
-    ("_upsample_bilinear2d_aa", 2, _antialiased(2, _triangle)),
-    ("_upsample_bicubic2d_aa", 2, _antialiased(4, lambda x: _cubic_weight(x, -0.5))),
-    ("_upsample_lanczos2d_aa", 2, _antialiased(6, _lanczos)),
 ):
-    _register(_name, _rank, _maker, True)
+    _register(_name, _rank, _maker, _maker, True)
+for _name, _maker in (
+    ("_upsample_bilinear2d_aa", _antialiased(2, _triangle)),
+    ("_upsample_bicubic2d_aa", _antialiased(4, lambda x: _cubic_weight(x, -0.5))),
+    ("_upsample_lanczos2d_aa", _antialiased(6, _lanczos)),
+):
+    _register(_name, 2, _unless_equal(_maker), _maker, True)
