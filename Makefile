@@ -73,7 +73,7 @@ demo: $(STAMPS)/build
 	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/build
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/python -m pytest -q -n auto tests
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Gradient scaling against PyTorch's CPU kernels."""
 
 import torch
+
 from tests.lowering.harness import call, check_ops
 
 aten = torch.ops.aten

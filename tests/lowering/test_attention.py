@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lowering.harness import run_op
+
+from tests.lowering.harness import call, check_ops, run_op
 
 aten = torch.ops.aten
 FORWARD = aten._scaled_dot_product_fused_attention_overrideable.default
@@ -172,4 +173,48 @@ def test_dtypes(dtype: torch.dtype) -> None:
         *saved,
         expected=[*(g.to(dtype) for g in gradients), None],
         **tolerances,
+    )
+
+
+def _layer(batch: int, tokens: int, width: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    x = torch.randn(batch, tokens, width)
+    shapes = [(3 * width, width), (3 * width,), (width, width), (width,)]
+    return x, [torch.randn(shape) / 3 for shape in shapes]
+
+
+def test_fast_path_of_multi_head_attention() -> None:
+    torch.manual_seed(0)
+    x, parameters = _layer(2, 3, 8)
+    masks = [
+        (None, None),
+        (torch.ones(3, 3).triu(1).bool(), 0),
+        (torch.tensor([[0, 0, 1], [0, 1, 0]]).bool(), 1),
+        (torch.tensor([False, True, False]).expand(2, 2, 3, 3).contiguous(), 2),
+    ]
+    op = aten._native_multi_head_attention.default
+    calls = [
+        call(op, x, x, x, 8, 2, *parameters, mask, need, average, kind)
+        for mask, kind in masks
+        for need, average in ((True, True), (True, False), (False, True))
+    ]
+    y = torch.randn(2, 3, 8)
+    calls.append(call(op, x, y, y, 8, 2, *parameters))
+    scores = torch.randn(2, 2, 3, 3)
+    for mask, kind in masks[1:]:
+        calls.append(call(aten._masked_softmax.default, scores, mask, 3, kind))
+    calls.append(call(aten._transform_bias_rescale_qkv.default, torch.randn(2, 3, 24), parameters[1], 2))
+    check_ops(calls)
+
+
+def test_fast_path_of_encoder_layer() -> None:
+    torch.manual_seed(0)
+    x, parameters = _layer(2, 3, 8)
+    norms = [torch.rand(8) for _ in range(4)]
+    feed_forward = [torch.randn(shape) / 3 for shape in ((16, 8), (16,), (8, 16), (8,))]
+    op = aten._transformer_encoder_layer_fwd.default
+    check_ops(
+        [
+            call(op, x, 8, 2, *parameters, gelu, first, 1e-5, *norms, *feed_forward)
+            for gelu, first in ((True, False), (False, True))
+        ]
     )

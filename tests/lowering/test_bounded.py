@@ -4,9 +4,9 @@ import operator
 
 import pytest
 import torch
-from tests.lowering.harness import call, check_ops, execute
 from torch import fx
 
+from tests.lowering.harness import call, check_ops, execute
 from torchneuron.lowering import (
     FreshOutput,
     LoweringError,

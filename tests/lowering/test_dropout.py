@@ -1,6 +1,7 @@
 """Dropout: what is kept is scaled, and how much is dropped."""
 
 import torch
+
 from tests.lowering.harness import call, check_ops, run_op
 
 aten = torch.ops.aten

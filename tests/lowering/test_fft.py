@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.lowering.harness import Call, call, check_ops
 
 aten = torch.ops.aten

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from tests.lowering.harness import call, check_ops, run_op
 
+from tests.lowering.harness import call, check_ops, run_op
 from torchneuron.lowering import LoweringError
 from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.emitters.indexing import coordinates

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+
 from tests.lowering.harness import Call, call, check_ops, run_op
 
 aten = torch.ops.aten

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from tests.lowering.harness import call, check_ops, run_op
 
 aten = torch.ops.aten

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+
 from tests.lowering.harness import call, check_ops
 
 aten = torch.ops.aten

@@ -114,7 +114,9 @@ def test_other_continuous_distributions():
     x = draw(aten.exponential.default, blank(), 2.0)
     assert x.min() > 0
     check_distribution(x, lambda v: 1 - torch.exp(-2 * v))
-    check_distribution(draw(aten.exponential.default, blank(dtype=torch.float64)), lambda v: -torch.expm1(-v))
+    check_distribution(
+        draw(aten.exponential.default, blank(dtype=torch.float64)), lambda v: -torch.expm1(-v)
+    )
     assert draw(aten.exponential.default, blank(dtype=torch.float16), 1e4).min() > 0
     x = draw(aten.cauchy.default, blank(), 1.0, 2.0)
     check_distribution(x, lambda v: 0.5 + torch.atan((v - 1) / 2) / math.pi)
@@ -202,7 +204,10 @@ def test_multinomial():
     first = torch.bincount(x[:, 0], minlength=6) / N
     assert torch.allclose(first, expected, atol=0.02)
     # The second after the first: p(2) + p(1) p(2) / (1 - p(1)) and so on.
-    second = [sum(p * q / (1 - p) for j, p in enumerate(expected) if j != i) for i, q in enumerate(expected)]
+    second = [
+        sum(p * q / (1 - p) for j, p in enumerate(expected) if j != i)
+        for i, q in enumerate(expected)
+    ]
     assert torch.allclose(torch.bincount(x[:, 1], minlength=6) / N, torch.stack(second), atol=0.02)
 
 

@@ -1,6 +1,7 @@
 """LSTM and GRU cells against their formulas: the CPU has no fused kernels of them."""
 
 import torch
+
 from tests.lowering.harness import run_op
 
 aten = torch.ops.aten

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+
 from tests.lowering.harness import call, check_ops, run_op
 
 aten = torch.ops.aten
@@ -88,7 +89,9 @@ def test_slices():
             call(aten.index_fill.int_Scalar, X, dim, index - 2, 1.5),
             call(aten.index_fill.int_Tensor, X, dim, index, torch.tensor(2.0)),
         ]
-        for reduce, include_self in itertools.product(("prod", "mean", "amax", "amin"), (True, False)):
+        for reduce, include_self in itertools.product(
+            ("prod", "mean", "amax", "amin"), (True, False)
+        ):
             arguments = (X, dim, index, source, reduce)
             calls.append(call(aten.index_reduce.default, *arguments, include_self=include_self))
     check_ops(calls)
@@ -98,7 +101,13 @@ def test_slices_of_other_dtypes():
     check_ops(
         [
             call(aten.index_add.default, X.to(torch.uint8), 0, ints(1, 1), X[:2].to(torch.uint8)),
-            call(aten.index_add.default, X.to(torch.complex64), 1, ints(1), X[:, :1].to(torch.complex64)),
+            call(
+                aten.index_add.default,
+                X.to(torch.complex64),
+                1,
+                ints(1),
+                X[:, :1].to(torch.complex64),
+            ),
             call(aten.index_add.default, torch.tensor(1.0), 0, ints(0), torch.tensor(2.0)),
             call(aten.index_add.default, X, 1, ints(2, dtype=torch.int32), X[:, :1]),
             call(aten.index_add.default, X > 9, 0, ints(0, 1), X[1:] > 1),
@@ -126,9 +135,17 @@ def test_index_put(accumulate):
             call(index_put, X, [None, rows, columns], noise(3, 2, 3), accumulate),
             call(index_put, X, [ints(0, 0), ints(1, 1), ints(2, 2)], noise(2), accumulate),
             call(index_put, X, [torch.empty(0, dtype=torch.int64)], noise(4, 5), accumulate),
-            call(index_put, X.transpose(0, 2), [ints(4, dtype=torch.int32)], noise(4, 3), accumulate),
+            call(
+                index_put, X.transpose(0, 2), [ints(4, dtype=torch.int32)], noise(4, 3), accumulate
+            ),
             call(index_put, X > 7, [ints(1, 0)], X[:1] > 1, accumulate),
-            call(index_put, X.to(torch.complex64), [ints(1, 0)], X[:2].to(torch.complex64), accumulate),
+            call(
+                index_put,
+                X.to(torch.complex64),
+                [ints(1, 0)],
+                X[:2].to(torch.complex64),
+                accumulate,
+            ),
             call(aten._index_put_impl.default, X, [ints(0, 2)], noise(2, 4, 5), accumulate),
             call(aten._unsafe_index_put.default, X, [ints(0, 2)], noise(2, 4, 5), accumulate),
             call(aten.put.default, X, ints(0, -1, 7, 7), noise(4), accumulate),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.lowering.harness import call, check_ops, run_op
 
 aten = torch.ops.aten
@@ -135,4 +136,3 @@ def test_mode():
             call(aten.mode.default, torch.tensor(2.0)),
         ]
     )
-

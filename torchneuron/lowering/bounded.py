@@ -91,5 +91,6 @@ def bounded_outputs(
 def padded_values(outputs: Sequence[BoundedOutput]) -> tuple[torch.Tensor, ...]:
     """The results as meta tensors, for ``node.meta["val"]``."""
     return tuple(
-        torch.empty_strided(one.sizes, one.strides, dtype=one.dtype, device="meta") for one in outputs
+        torch.empty_strided(one.sizes, one.strides, dtype=one.dtype, device="meta")
+        for one in outputs
     )

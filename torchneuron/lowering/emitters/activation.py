@@ -3,8 +3,6 @@
 import math
 from typing import Any
 
-import torch
-
 from torchneuron.lowering.builder import Builder, Number, Val
 from torchneuron.lowering.emitters.dropout import uniform
 from torchneuron.lowering.emitting import finish, in_opmath, shape_of

@@ -84,7 +84,9 @@ def masked_select(b: Builder, x: Val, mask: Val) -> tuple[Val, Val]:
 # unique
 
 
-def _unique_outputs(values: Sequence[int], inverse: Sequence[int], flags: Sequence[bool], dtype: Any) -> Any:
+def _unique_outputs(
+    values: Sequence[int], inverse: Sequence[int], flags: Sequence[bool], dtype: Any
+) -> Any:
     """Values, inverse indices and counts; those not asked for are empty."""
     return [
         output(dtype, values, 0),
@@ -112,7 +114,9 @@ def _groups(
     if inverse is not None:
         back = group
         if order is not None:
-            back = scatter_flat(b, b.full((size,), 0, torch.int64), order, group, replace, unique=True)
+            back = scatter_flat(
+                b, b.full((size,), 0, torch.int64), order, group, replace, unique=True
+            )
         back = b.reshape(back, inverse)
     if counts:
         ones = b.full((size,), 1, torch.int64)
@@ -120,7 +124,9 @@ def _groups(
     return back, lengths, b.add(b.slice(group, [size - 1], [size]), 1)
 
 
-def _unique(b: Builder, x: Val, ordered: bool, return_inverse: bool, return_counts: bool) -> tuple[Val, ...]:
+def _unique(
+    b: Builder, x: Val, ordered: bool, return_inverse: bool, return_counts: bool
+) -> tuple[Val, ...]:
     """Unique elements of a flat tensor: of its runs, after sorting if ``ordered``."""
     values = _flat(b, x)
     order = None
@@ -141,7 +147,11 @@ def _unique2_outputs(
 
 @bounded("aten._unique2", _unique2_outputs)
 def unique2(
-    b: Builder, x: Val, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+    b: Builder,
+    x: Val,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
 ) -> tuple[Val, ...]:
     return _unique(b, x, True, return_inverse, return_counts)
 
@@ -150,7 +160,9 @@ def unique2(
     "aten._unique",
     lambda x, sorted=True, return_inverse=False: _unique2_outputs(x, sorted, return_inverse)[:2],
 )
-def unique(b: Builder, x: Val, sorted: bool = True, return_inverse: bool = False) -> tuple[Val, ...]:
+def unique(
+    b: Builder, x: Val, sorted: bool = True, return_inverse: bool = False
+) -> tuple[Val, ...]:
     values, inverse, _, number = _unique(b, x, True, return_inverse, False)
     return values, inverse, number
 
@@ -220,7 +232,11 @@ def _consecutive_outputs(
 
 @bounded("aten.unique_consecutive", _consecutive_outputs)
 def unique_consecutive(
-    b: Builder, x: Val, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    b: Builder,
+    x: Val,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
 ) -> tuple[Val, ...]:
     if dim is not None:
         return _unique_rows(b, x, ordered=False)

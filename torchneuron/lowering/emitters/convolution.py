@@ -286,7 +286,7 @@ def _convolution(b: Builder, out: Any, *args: Any, **kwargs: Any) -> Val:
 
 
 _CONVOLUTION_NAMES = frozenset(
-    "input weight bias stride padding dilation transposed output_padding groups".split()
+    ["input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"]
 )
 
 

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-import torch
-
 from torchneuron.lowering.builder import Builder, Val
-from torchneuron.lowering.dtypes import complex_of, mlir_name, real_of
+from torchneuron.lowering.dtypes import complex_of, mlir_name
 from torchneuron.lowering.emitting import shape_of
 from torchneuron.lowering.registry import emitter
 

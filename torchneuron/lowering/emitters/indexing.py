@@ -50,6 +50,7 @@ class Coordinates:
 
     @property
     def adjacent(self) -> bool:
+        """Whether no dimension between the indexed ones is left out."""
         return self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
 
     def linear(self, b: Builder, sizes: Sequence[int], drop: bool = False) -> Val:

@@ -39,7 +39,9 @@ def uniform01(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Val:
     """Multiples of 2**-digits in [0, 1), as many digits as ``dtype`` has, in its op-math dtype."""
     digits = _DIGITS[dtype]
     if dtype is torch.float64:
-        return b.mul(b.convert(b.shift_right(random_bits64(b, shape), 64 - digits), dtype), 2.0**-digits)
+        return b.mul(
+            b.convert(b.shift_right(random_bits64(b, shape), 64 - digits), dtype), 2.0**-digits
+        )
     (word,) = random_words(b, shape)
     return b.mul(b.convert(b.shift_right(word, 32 - digits), torch.float32), 2.0**-digits)
 
@@ -323,7 +325,13 @@ def cauchy(
 
 @emitter("aten.multinomial")
 def multinomial(
-    b: Builder, out: Any, x: Val, num_samples: int, replacement: bool = False, *, generator: Any = None
+    b: Builder,
+    out: Any,
+    x: Val,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Any = None,
 ) -> Val:
     shape = shape_of(out)
     if 0 in shape or x.numel == 0:

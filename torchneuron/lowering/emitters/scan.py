@@ -51,9 +51,7 @@ def _scan(b: Builder, x: Val, combine: Combine, identity: Number, level: int) ->
         return b.reshape(_within_blocks(b, x, combine, identity), x.shape)
     count = -(-size // block)
     padded = b.pad(x, [0, 0, 0], [0, count * block - size, 0], value=identity)
-    local = _within_blocks(
-        b, b.reshape(padded, (outer * count, block, inner)), combine, identity
-    )
+    local = _within_blocks(b, b.reshape(padded, (outer * count, block, inner)), combine, identity)
     totals = b.reshape(b.slice_dim(local, 1, block - 1, block), (outer, count, inner))
     totals = _scan(b, totals, combine, identity, level + 1)
     carry = b.pad(totals, [0, 1, 0], [0, -1, 0], value=identity)
@@ -64,11 +62,11 @@ def _scan(b: Builder, x: Val, combine: Combine, identity: Number, level: int) ->
 def _within_blocks(b: Builder, x: Val, combine: Combine, identity: Number) -> Val:
     """Inclusive scan of (blocks, block, inner) along its middle: element j combines all k <= j."""
     blocks, block, inner = x.shape
-    if inner == 1:
-        # Without the last dimension XLA vectorises along the block.
-        flat, shape, kept = b.reshape(x, (blocks, block)), (blocks, block, block), (0, 1)
-    else:
-        flat, shape, kept = x, (blocks, block, block, inner), (0, 1, 3)
+    # Without a last dimension of size 1 XLA vectorises along the block.
+    rest = (inner,) if inner > 1 else ()
+    shape = (blocks, block, block, *rest)
+    kept = (0, 1, 3)[: 2 + len(rest)]
+    flat = b.reshape(x, (blocks, block, *rest))
     spread = b.broadcast_in_dim(flat, shape, kept)
     earlier = b.le(b.iota(shape, 1, torch.int32), b.iota(shape, 2, torch.int32))
     masked = b.select(earlier, spread, identity)

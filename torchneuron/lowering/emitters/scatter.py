@@ -36,7 +36,9 @@ def replace(_old: Val, new: Val) -> Val:
     return new
 
 
-def scatter_flat(b: Builder, x: Val, places: Val, updates: Val, combine: Combine, unique: bool = False) -> Val:
+def scatter_flat(
+    b: Builder, x: Val, places: Val, updates: Val, combine: Combine, unique: bool = False
+) -> Val:
     """``x`` (1-D) with ``updates`` combined in at ``places`` (int64, of equal shape)."""
     if places.numel == 0:
         return x
@@ -166,7 +168,9 @@ def scatter_value(b: Builder, out: Any, x: Val, dim: int, index: Val, value: Val
 
 
 @emitter("aten.scatter.reduce")
-def scatter_with_reduce(b: Builder, out: Any, x: Val, dim: int, index: Val, src: Val, *, reduce: str) -> Val:
+def scatter_with_reduce(
+    b: Builder, out: Any, x: Val, dim: int, index: Val, src: Val, *, reduce: str
+) -> Val:
     return _reduce_at(b, x, reduce, True, _element_scatter(b, x, dim, index), src)
 
 
@@ -185,7 +189,14 @@ def scatter_add(b: Builder, out: Any, x: Val, dim: int, index: Val, src: Val) ->
 
 @emitter("aten.scatter_reduce.two")
 def scatter_reduce(
-    b: Builder, out: Any, x: Val, dim: int, index: Val, src: Val, reduce: str, include_self: bool = True
+    b: Builder,
+    out: Any,
+    x: Val,
+    dim: int,
+    index: Val,
+    src: Val,
+    reduce: str,
+    include_self: bool = True,
 ) -> Val:
     return _reduce_at(b, x, reduce, include_self, _element_scatter(b, x, dim, index), src)
 
@@ -203,10 +214,8 @@ def _slice_scatter(
     shape = (*sizes[:dim], index.numel, *sizes[dim + 1 :])
 
     def apply(target: Val, updates: Val | Number, combine: Combine) -> Val:
-        if isinstance(updates, Val):
-            values = b.reshape(updates, shape)
-        else:
-            values = b.full(shape, updates, target.dtype)
+        given = updates if isinstance(updates, Val) else b.full(shape, updates, target.dtype)
+        values = b.reshape(given, shape)
         result = _scatter_rows(b, b.reshape(target, sizes), dim, places, values, combine)
         return b.reshape(result, target.shape)
 
@@ -306,7 +315,9 @@ def _put_at(b: Builder, x: Val, where: Coordinates, values: Val, accumulate: boo
     return b.convert(b.reshape(result, x.shape), x.dtype)
 
 
-def _put_by_mask(b: Builder, op: str, x: Val, indices: Indices, values: Val, accumulate: bool) -> Val:
+def _put_by_mask(
+    b: Builder, op: str, x: Val, indices: Indices, values: Val, accumulate: bool
+) -> Val:
     """index_put where one mask is the only index: nothing in it depends on how many elements it holds."""
     first = next(dim for dim, index in enumerate(indices) if index is not None)
     mask = indices[first]
@@ -324,7 +335,9 @@ def _put_by_mask(b: Builder, op: str, x: Val, indices: Indices, values: Val, acc
         spread = (1,) * mask.ndim
         if values.shape[column] > 1:
             # The k-th element of the mask takes the k-th of the values: count them.
-            rank = prefix_sum(b, b.convert(b.reshape(mask, (mask.numel,)), counter_dtype(mask.numel)))
+            rank = prefix_sum(
+                b, b.convert(b.reshape(mask, (mask.numel,)), counter_dtype(mask.numel))
+            )
             values = b.take(values, b.clamp(0, b.sub(rank, 1), values.shape[column] - 1), column)
             spread = mask.shape
         values = b.reshape(values, (*head, *spread, *tail))
@@ -333,9 +346,7 @@ def _put_by_mask(b: Builder, op: str, x: Val, indices: Indices, values: Val, acc
     return b.select(chosen, b.add(x, values) if accumulate else values, x)
 
 
-def _index_put(
-    b: Builder, op: str, x: Val, indices: Indices, values: Val, accumulate: bool
-) -> Val:
+def _index_put(b: Builder, op: str, x: Val, indices: Indices, values: Val, accumulate: bool) -> Val:
     if all(index is None for index in indices):
         spread = b.broadcast_to(b.convert(values, x.dtype), x.shape)
         return b.add(x, spread) if accumulate else spread
@@ -369,15 +380,11 @@ def unsafe_masked_index_put_accumulate(
     b: Builder, out: Any, x: Val, mask: Val, indices: Indices, values: Val
 ) -> Val:
     kept = b.select(b.convert(mask, torch.bool), b.convert(values, x.dtype), 0)
-    return _index_put(
-        b, "aten._unsafe_masked_index_put_accumulate.default", x, indices, kept, True
-    )
+    return _index_put(b, "aten._unsafe_masked_index_put_accumulate.default", x, indices, kept, True)
 
 
 @emitter("aten.put")
-def put(
-    b: Builder, out: Any, x: Val, index: Val, source: Val, accumulate: bool = False
-) -> Val:
+def put(b: Builder, out: Any, x: Val, index: Val, source: Val, accumulate: bool = False) -> Val:
     wide = opmath(x.dtype) if accumulate else x.dtype
     flat = b.reshape(b.convert(x, wide), (x.numel,))
     combine = b.add if accumulate else replace
@@ -391,5 +398,7 @@ def masked_scatter(b: Builder, out: Any, x: Val, mask: Val, source: Val) -> Val:
         return finish(b, x, out)
     chosen = b.broadcast_to(b.convert(mask, torch.bool), x.shape)
     rank = prefix_sum(b, b.convert(b.reshape(chosen, (x.numel,)), counter_dtype(x.numel)))
-    values = b.take(b.reshape(source, (source.numel,)), b.clamp(0, b.sub(rank, 1), source.numel - 1))
+    values = b.take(
+        b.reshape(source, (source.numel,)), b.clamp(0, b.sub(rank, 1), source.numel - 1)
+    )
     return b.select(chosen, b.reshape(values, x.shape), x)

@@ -98,7 +98,13 @@ def sort(b: Builder, out: Any, x: Val, dim: int = -1, descending: bool = False) 
 
 @emitter("aten.sort.stable")
 def sort_stable(
-    b: Builder, out: Any, x: Val, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+    b: Builder,
+    out: Any,
+    x: Val,
+    *,
+    stable: bool | None = None,
+    dim: int = -1,
+    descending: bool = False,
 ) -> tuple[Val, Val]:
     return sort_pair(b, x, dim, descending)
 
@@ -123,7 +129,9 @@ def _top_floats(b: Builder, x: Val, k: int, largest: bool) -> Val:
     """
     size, dim = x.shape[-1], 1
     rows = b.reshape(x, (x.numel // size, size))
-    nan = b.bitcast_convert(b.full((), 0x7FFFFFFF if largest else 0xFFFFFFFF, torch.uint32), torch.float32)
+    nan = b.bitcast_convert(
+        b.full((), 0x7FFFFFFF if largest else 0xFFFFFFFF, torch.uint32), torch.float32
+    )
     signed = rows if largest else b.neg(rows)
     signed = b.select(b.eq(rows, 0), 0.0, signed)
     signed = b.select(b.isnan(rows), nan, signed)
@@ -191,7 +199,9 @@ def _empty_pair(b: Builder, out: Any) -> tuple[Val, Val]:
 
 
 @emitter("aten.kthvalue")
-def kthvalue(b: Builder, out: Any, x: Val, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Val, Val]:
+def kthvalue(
+    b: Builder, out: Any, x: Val, k: int, dim: int = -1, keepdim: bool = False
+) -> tuple[Val, Val]:
     if x.ndim == 0:
         return _scalar_result(b, x)
     if x.numel == 0:
@@ -213,7 +223,9 @@ def _median_rank(b: Builder, rows: Val, ignore_nan: bool) -> Val:
     return b.select(b.gt(nans, 0), numbers, middle)
 
 
-def _median_dim(b: Builder, out: Any, x: Val, dim: int, keepdim: bool, ignore_nan: bool) -> tuple[Val, Val]:
+def _median_dim(
+    b: Builder, out: Any, x: Val, dim: int, keepdim: bool, ignore_nan: bool
+) -> tuple[Val, Val]:
     if x.ndim == 0:
         return _scalar_result(b, x)
     if x.numel == 0:
@@ -278,7 +290,9 @@ def mode(b: Builder, out: Any, x: Val, dim: int = -1, keepdim: bool = False) -> 
     starts = prefix(b, b.select(run_starts(b, ordered), index, 0), last, b.max, 0)
     length = b.sub(index, starts)
     longest = b.reduce_max(length, [last], keepdim=True)
-    end = b.reduce_min(b.select(b.eq(length, longest), index, rows.shape[last] - 1), [last], keepdim=True)
+    end = b.reduce_min(
+        b.select(b.eq(length, longest), index, rows.shape[last] - 1), [last], keepdim=True
+    )
     place = take_along_last(b, positions, end)
     value = take_along_last(b, rows, place)
     if keepdim:
