@@ -40,6 +40,8 @@ def test_the_dump_holds_graph_stablehlo_and_signature(tmp_path: Path) -> None:
         (x * 3 - x).sum()
     finally:
         settings.dump = before
-    text = "\n".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    text = "\n".join(
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
+    )
     assert "stablehlo" in text
     assert "aten.mul.Tensor" in text

@@ -10,7 +10,9 @@ DEVICE = "neuron"
 CALLS: dict[str, Callable[[str], object]] = {
     "mm shapes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
     "add shapes": lambda d: torch.ones(2, device=d) + torch.ones(3, device=d),
-    "mm dtypes": lambda d: torch.mm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=d, dtype=torch.float64)),
+    "mm dtypes": lambda d: torch.mm(
+        torch.ones(2, 2, device=d), torch.ones(2, 2, device=d, dtype=torch.float64)
+    ),
     "bitwise on floats": lambda d: torch.ones(2, device=d) & torch.ones(2, device=d),
     "in-place result dtype": lambda d: torch.ones(2, device=d, dtype=torch.int64).add_(1.5),
     "in-place broadcast": lambda d: torch.ones(2, device=d).add_(torch.ones(3, 2, device=d)),
@@ -25,10 +27,16 @@ CALLS: dict[str, Callable[[str], object]] = {
     "item of many": lambda d: torch.ones(3, device=d).item(),
     "truth of many": lambda d: bool(torch.ones(3, device=d)),
     "as_strided out of bounds": lambda d: torch.ones(3, device=d).as_strided((4,), (1,)),
-    "conv channels": lambda d: torch.conv2d(torch.ones(1, 2, 4, 4, device=d), torch.ones(1, 3, 2, 2, device=d)),
-    "gather rank": lambda d: torch.gather(torch.ones(3, device=d), 0, torch.zeros(1, 1, dtype=torch.int64, device=d)),
+    "conv channels": lambda d: torch.conv2d(
+        torch.ones(1, 2, 4, 4, device=d), torch.ones(1, 3, 2, 2, device=d)
+    ),
+    "gather rank": lambda d: torch.gather(
+        torch.ones(3, device=d), 0, torch.zeros(1, 1, dtype=torch.int64, device=d)
+    ),
     "index dtype": lambda d: torch.ones(3, device=d)[torch.ones(1, device=d)],
-    "backward of non-scalar": lambda d: (torch.ones(2, device=d, requires_grad=True) * 2).backward(),
+    "backward of non-scalar": lambda d: (
+        torch.ones(2, device=d, requires_grad=True) * 2
+    ).backward(),
     "cross entropy target": lambda d: torch.nn.functional.cross_entropy(
         torch.ones(2, 3, device=d), torch.zeros(3, dtype=torch.int64, device=d)
     ),

@@ -87,7 +87,10 @@ def test_out_tensors() -> None:
     expected = torch.zeros(12)
     torch.mul(host, 3, out=expected[::2])
     torch.testing.assert_close(strided.cpu(), expected)
-    values, indices = torch.empty(0, device=DEVICE), torch.empty(0, dtype=torch.int64, device=DEVICE)
+    values, indices = (
+        torch.empty(0, device=DEVICE),
+        torch.empty(0, dtype=torch.int64, device=DEVICE),
+    )
     torch.sort(device.flip(0), out=(values, indices))
     torch.testing.assert_close(values.cpu(), host)
     wider = torch.empty(6, dtype=torch.float64, device=DEVICE)
@@ -113,7 +116,10 @@ def test_type_promotion_of_numbers() -> None:
     previous = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        same(torch.ones(2, dtype=torch.int64, device=DEVICE) / 2, torch.ones(2, dtype=torch.int64) / 2)
+        same(
+            torch.ones(2, dtype=torch.int64, device=DEVICE) / 2,
+            torch.ones(2, dtype=torch.int64) / 2,
+        )
     finally:
         torch.set_default_dtype(previous)
 

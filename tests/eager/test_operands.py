@@ -6,7 +6,9 @@ DEVICE = "neuron"
 
 
 def compiled() -> int:
-    count: int = torch.neuron.metrics()["programs_compiled"] + torch.neuron.metrics()["cache_hits_disk"]
+    count: int = (
+        torch.neuron.metrics()["programs_compiled"] + torch.neuron.metrics()["cache_hits_disk"]
+    )
     return count
 
 
@@ -38,13 +40,17 @@ def test_scalars_are_operands() -> None:
     before = compiled()
     for scale in (0.1, 7.0, -2.5):
         result = (x * scale + 2).add_(x, alpha=scale)
-        torch.testing.assert_close(result.cpu(), torch.arange(4.0) * scale + 2 + torch.arange(4.0) * scale)
+        torch.testing.assert_close(
+            result.cpu(), torch.arange(4.0) * scale + 2 + torch.arange(4.0) * scale
+        )
     assert compiled() == before
 
 
 def test_a_learning_rate_schedule_compiles_nothing_after_the_second_step() -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(DEVICE)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(
+        DEVICE
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
     x, y = torch.randn(16, 4).to(DEVICE), torch.randn(16, 1).to(DEVICE)

@@ -54,7 +54,9 @@ def view_ops(draw: st.DrawFn, shape: tuple[int, ...]) -> ViewOp:
 def _writable(tensor: torch.Tensor) -> bool:
     """No two elements share memory, so that the result of a write is defined."""
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-    positions = torch.arange(elements).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    positions = torch.arange(elements).as_strided(
+        tensor.shape, tensor.stride(), tensor.storage_offset()
+    )
     return positions.unique().numel() == positions.numel()
 
 

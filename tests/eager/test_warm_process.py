@@ -30,8 +30,14 @@ print(json.dumps({
 
 
 def run(cache: Path) -> dict[str, float]:
-    environment = {**os.environ, "TORCHNEURON_CACHE_DIR": str(cache), "TORCHNEURON_FALLBACK": "error"}
-    result = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
+    environment = {
+        **os.environ,
+        "TORCHNEURON_CACHE_DIR": str(cache),
+        "TORCHNEURON_FALLBACK": "error",
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+    )
     parsed: dict[str, float] = json.loads(result.stdout)
     return parsed
 

@@ -47,7 +47,9 @@ class Call:
         for tensor in self.tensors:
             if tensor.storage not in storages:
                 size = tensor.storage_nbytes
-                storages[tensor.storage] = torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
+                storages[tensor.storage] = torch.empty(
+                    size, dtype=torch.uint8, device="meta"
+                ).untyped_storage()
             view = torch.empty(0, dtype=tensor.dtype, device="meta")
             view.set_(storages[tensor.storage], tensor.offset, tensor.sizes, tensor.strides)
             result.append(view)
@@ -71,10 +73,15 @@ class Call:
         """
         if not isinstance(scalar.example, torch.Tensor):
             return True
-        return scalar.wrapped and torch._C._should_allow_numbers_as_tensors(self.op._schema.name.split("::")[1])
+        return scalar.wrapped and torch._C._should_allow_numbers_as_tensors(
+            self.op._schema.name.split("::")[1]
+        )
 
     def substitute(
-        self, tensor: Callable[[int], Any], scalar: Callable[[int], Any], args: Sequence[Any] | None = None
+        self,
+        tensor: Callable[[int], Any],
+        scalar: Callable[[int], Any],
+        args: Sequence[Any] | None = None,
     ) -> list[Any]:
         """The arguments with every reference replaced."""
 

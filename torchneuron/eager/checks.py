@@ -12,7 +12,9 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 # Ops of which `dim` counts the dimensions of the result.
 _RESULT_DIM = ("aten::stack", "aten::unsqueeze_copy", "aten::unsqueeze")
 # Products whose operands must agree in dtype.
-_SAME_DTYPE = tuple(f"aten::{op}" for op in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
+_SAME_DTYPE = tuple(
+    f"aten::{op}" for op in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot")
+)
 
 
 def check(call: Call) -> None:
@@ -54,8 +56,13 @@ def _check_dims(call: Call, name: str) -> None:
 def _check_overlap(call: Call) -> None:
     """PyTorch refuses to write through a view in which elements share memory."""
     for tensor in call.tensors:
-        if tensor.written and 0 not in tensor.sizes and any(
-            stride == 0 and size > 1 for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
+        if (
+            tensor.written
+            and 0 not in tensor.sizes
+            and any(
+                stride == 0 and size > 1
+                for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
+            )
         ):
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory "
@@ -73,4 +80,6 @@ def _check_same_dtype(call: Call, name: str) -> None:
     dtypes = {tensor.dtype for tensor in _tensors(call) if not tensor.written}
     if len(dtypes) > 1:
         listed = " and ".join(sorted(str(dtype) for dtype in dtypes))
-        raise RuntimeError(f"{name.removeprefix('aten::')}: expected operands of the same dtype, but got {listed}")
+        raise RuntimeError(
+            f"{name.removeprefix('aten::')}: expected operands of the same dtype, but got {listed}"
+        )

@@ -12,7 +12,9 @@ Composite = Callable[..., Any]
 _table: dict[str, tuple[Callable[[Call], bool], Composite]] = {}
 
 
-def composite(*names: str, when: Callable[[Call], bool] = lambda call: True) -> Callable[[Composite], Composite]:
+def composite(
+    *names: str, when: Callable[[Call], bool] = lambda call: True
+) -> Callable[[Composite], Composite]:
     """Register a function as what the ops ``names`` do for calls for which ``when`` holds."""
 
     def register(function: Composite) -> Composite:
@@ -39,10 +41,14 @@ def mutates_in_secret(call: Call) -> bool:
 def _has_mask(call: Call) -> bool:
     """An index that is a mask selects a number of elements that depends on data."""
     masks = (torch.bool, torch.uint8)
-    return any(isinstance(i, TensorArgument) and call.tensors[i.index].dtype in masks for i in call.args[1])
+    return any(
+        isinstance(i, TensorArgument) and call.tensors[i.index].dtype in masks for i in call.args[1]
+    )
 
 
-def _without_masks(x: torch.Tensor, indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+def _without_masks(
+    x: torch.Tensor, indices: list[torch.Tensor | None]
+) -> list[torch.Tensor | None]:
     """The indices with every mask replaced by the positions at which it is true."""
     result: list[torch.Tensor | None] = []
     for index in indices:
@@ -80,5 +86,71 @@ def index_put(
 @composite("aten.equal.default")
 def equal(x: torch.Tensor, other: torch.Tensor) -> bool:
     if x.dtype != other.dtype:
-        raise RuntimeError(f"Expected object of data type {x.dtype} but got data type {other.dtype} for argument")
+        raise RuntimeError(
+            f"Expected object of data type {x.dtype} but got data type {other.dtype} for argument"
+        )
     return x.shape == other.shape and bool(torch.eq(x, other).all().item())
+
+
+def _no_output_size(call: Call) -> bool:
+    return call.args[1] is None
+
+
+@composite("aten.repeat_interleave.Tensor", when=_no_output_size)
+def repeat_interleave(repeats: torch.Tensor, output_size: int | None = None) -> torch.Tensor:
+    if repeats.dim() != 1:
+        raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+    if repeats.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError("repeats has to be Long or Int tensor")
+    if repeats.numel() == 0:
+        return torch.empty_like(repeats)
+    total, smallest = torch.stack([repeats.sum(), repeats.amin().to(torch.int64)]).tolist()
+    if smallest < 0:
+        raise RuntimeError("repeats can not be negative")
+    result: torch.Tensor = torch.ops.aten.repeat_interleave.Tensor(repeats, output_size=total)
+    return result
+
+
+@composite("aten.bincount.default")
+def bincount(
+    x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    if x.dim() != 1 or x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is not None and weights.shape != x.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    dtype = torch.int64
+    if weights is not None:
+        dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
+    size = minlength
+    if x.numel():
+        low, high = torch.stack(torch.aminmax(x)).tolist()
+        if low < 0:
+            raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+        size = max(size, high + 1)
+    counts = torch.zeros(size, dtype=dtype, device=x.device)
+    ones = torch.ones_like(x, dtype=dtype) if weights is None else weights.to(dtype)
+    return counts.scatter_add_(0, x.to(torch.int64), ones) if x.numel() else counts
+
+
+# Along dimension 0 the result is bounded by the shapes; along another it is moved there first.
+def _other_dimension(call: Call) -> bool:
+    dim = call.args[3] if str(call.op) == "aten.unique_consecutive.default" else call.args[1]
+    return dim is not None and dim % max(1, len(call.tensors[0].sizes)) != 0
+
+
+@composite("aten.unique_dim.default", "aten.unique_dim_consecutive.default", when=_other_dimension)
+def unique_dim(x: torch.Tensor, dim: int, *flags: bool) -> tuple[torch.Tensor, ...]:
+    op = torch.ops.aten.unique_dim if len(flags) == 3 else torch.ops.aten.unique_dim_consecutive
+    values, inverse, counts = op(x.movedim(dim, 0).contiguous(), 0, *flags)
+    return values.movedim(0, dim), inverse, counts
+
+
+@composite("aten.unique_consecutive.default", when=_other_dimension)
+def unique_consecutive(
+    x: torch.Tensor, return_inverse: bool, return_counts: bool, dim: int
+) -> tuple[torch.Tensor, ...]:
+    result: tuple[torch.Tensor, ...] = unique_dim(x, dim, return_inverse, return_counts)
+    return result

@@ -30,18 +30,22 @@ class Functional:
 
 
 def _writes(op: OpOverload) -> list[int]:
-    return [i for i, arg in enumerate(op._schema.arguments) if arg.alias_info is not None and arg.alias_info.is_write]
+    return [
+        i
+        for i, arg in enumerate(op._schema.arguments)
+        if arg.alias_info is not None and arg.alias_info.is_write
+    ]
 
 
 def _fresh_returns(op: OpOverload) -> int:
     return sum(1 for result in op._schema.returns if result.alias_info is None)
 
 
-def _match(candidate: OpOverload, op: OpOverload, dropped: Sequence[int]) -> tuple[int | None, ...] | None:
+def _match(
+    candidate: OpOverload, op: OpOverload, dropped: Sequence[int]
+) -> tuple[int | None, ...] | None:
     """Positions in ``op`` of the candidate's arguments if it is its functional form."""
-    positions = {
-        arg.name: i for i, arg in enumerate(op._schema.arguments) if i not in dropped
-    }
+    positions = {arg.name: i for i, arg in enumerate(op._schema.arguments) if i not in dropped}
     result: list[int | None] = []
     for arg in candidate._schema.arguments:
         if arg.alias_info is not None and arg.alias_info.is_write:

@@ -40,7 +40,12 @@ def _toolchain() -> Toolchain:
 
 
 def resolve(
-    name: str, args: tuple[Any, ...], tensors: Sequence[Any], scalars: Sequence[Any], key: bytes, device: int
+    name: str,
+    args: tuple[Any, ...],
+    tensors: Sequence[Any],
+    scalars: Sequence[Any],
+    key: bytes,
+    device: int,
 ) -> dict[str, Any]:
     """The plan for a call, as the core's ``entry_from`` reads it.
 

@@ -38,12 +38,16 @@ class Built:
     graph: str
 
 
-def _functional_args(call: Call, form: Functional, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+def _functional_args(
+    call: Call, form: Functional, values: Sequence[Any]
+) -> tuple[list[Any], dict[str, Any]]:
     """``values`` (by the call's schema) as the arguments of the functional op."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for position, argument in zip(form.args, form.op._schema.arguments, strict=True):
-        value = values[position] if position is not None else _factory_value(call, form, argument.name)
+        value = (
+            values[position] if position is not None else _factory_value(call, form, argument.name)
+        )
         if argument.kwarg_only:
             kwargs[argument.name] = value
         else:
@@ -65,7 +69,13 @@ def _factory_value(call: Call, form: Functional, name: str) -> Any:
 
 
 def _on_meta(value: Any) -> Any:
-    return _META if isinstance(value, torch.device) else None if isinstance(value, torch.Generator) else value
+    return (
+        _META
+        if isinstance(value, torch.device)
+        else None
+        if isinstance(value, torch.Generator)
+        else value
+    )
 
 
 def _meta_arguments(call: Call, form: Functional) -> tuple[list[Any], dict[str, Any]]:
@@ -140,12 +150,16 @@ class _Planner:
         if ("s", index) not in self.nodes:
             scalar = self.call.scalars[index]
             if scalar.length:
-                self.inputs.append(ScalarListInput(scalar.dtype, scalar.length, tuple(scalar.example)))
+                self.inputs.append(
+                    ScalarListInput(scalar.dtype, scalar.length, tuple(scalar.example))
+                )
             else:
                 example = scalar.example
                 if isinstance(example, torch.Tensor):
                     example = example.item()
-                self.inputs.append(ScalarInput(scalar.dtype, example, self.call.counts_as_number(scalar)))
+                self.inputs.append(
+                    ScalarInput(scalar.dtype, example, self.call.counts_as_number(scalar))
+                )
             self.scalar_operands.append(index)
             self.nodes["s", index] = self.graph.placeholder(f"s{index}")
         return self.nodes["s", index]
@@ -172,7 +186,9 @@ def build(call: Call, form: Functional) -> Built:
         output["count"] = described.count
     planner.graph.output(tuple(results.nodes))
     spec = ProgramSpec(
-        tuple(_storage_spec(call, group) for group in planner.storages), tuple(planner.inputs), tuple(results.specs)
+        tuple(_storage_spec(call, group) for group in planner.storages),
+        tuple(planner.inputs),
+        tuple(results.specs),
     )
     lowered = lower(_module(planner.graph), spec)
     plan = {
@@ -182,7 +198,9 @@ def build(call: Call, form: Functional) -> Built:
         "donatable": [i for i, group in enumerate(planner.storages) if group in results.updated],
         "bounded": padded is not None,
     }
-    return Built(lowered.module, lowered.rng_offset, lowered.roads, {"plan": plan}, str(planner.graph))
+    return Built(
+        lowered.module, lowered.rng_offset, lowered.roads, {"plan": plan}, str(planner.graph)
+    )
 
 
 def _module(graph: fx.Graph) -> Any:
@@ -255,7 +273,9 @@ class _Results:
         elif item is None:
             self.fresh.append(("undefined", []))
         else:
-            raise LoweringError(str(self._planner.form.op), f"a result of type {type(item).__name__}")
+            raise LoweringError(
+                str(self._planner.form.op), f"a result of type {type(item).__name__}"
+            )
 
     def _fresh_tensor(self, item: torch.Tensor, node: fx.Node) -> int:
         sizes, strides = list(item.shape), list(item.stride())

@@ -6,6 +6,7 @@ from typing import Any
 from torchneuron.lowering.builder import Builder, Number, Val
 from torchneuron.lowering.emitters.dropout import uniform
 from torchneuron.lowering.emitting import finish, in_opmath, shape_of
+from torchneuron.lowering.hlo.philox import random_words
 from torchneuron.lowering.registry import emitter
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -309,7 +310,7 @@ def rrelu_with_noise(
     if not training:
         return leaky_relu(b, out[0], self, (lower + upper) / 2), noise
     (x,) = in_opmath(b, out[0], self)
-    drawn = b.add(b.mul(uniform(b, b.random_bits(x.shape, 32)), upper - lower), lower)
+    drawn = b.add(b.mul(uniform(b, random_words(b, x.shape)[0]), upper - lower), lower)
     slope = b.select(b.le(x, 0), b.convert(drawn, x.dtype), 1)
     return finish(b, b.mul(x, slope), out[0]), finish(b, slope, out[1])
 

@@ -6,6 +6,7 @@ import torch
 
 from torchneuron.lowering.builder import Builder, Number, Val
 from torchneuron.lowering.emitting import finish, in_opmath
+from torchneuron.lowering.hlo.philox import random_words
 from torchneuron.lowering.registry import emitter
 
 
@@ -26,7 +27,7 @@ def native_dropout(
 ) -> tuple[Val, Val]:
     if train is False:
         return input, b.full(input.shape, True, torch.bool)
-    drawn = uniform(b, b.random_bits(input.shape, 32))
+    drawn = uniform(b, random_words(b, input.shape)[0])
     mask = b.ge(drawn, b.scalar(p, torch.float32))
     (x,) = in_opmath(b, out[0], input)
     kept = b.mul(x, b.convert(mask, x.dtype))
