@@ -18,9 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _jobs import Counters, JobResult
+from _jobs import ConsoleProgress, Counters, JobResult
+from _jobs import Progress as ReportProgress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 # Letter of a job -> the module that runs it.
@@ -60,6 +68,18 @@ class Row:
         return asdict(self.result) | {"counters": self.counters, "error": self.error}
 
 
+def follow(display: Progress, bar: TaskID) -> ReportProgress:
+    """Return what moves a job's bar; where no bar can be drawn, it prints a line now and then."""
+    lines = None if display.console.is_terminal else ConsoleProgress()
+
+    def report(done: float, what: str) -> None:
+        display.update(bar, completed=done, what=what)
+        if lines is not None:
+            lines(done, what)
+
+    return report
+
+
 def run_job(letter: str, device: str, display: Progress) -> Row:
     """Run one job under a bar of its own; a job that raises is a failed row, not an end."""
     module_name = JOBS[letter]
@@ -69,9 +89,7 @@ def run_job(letter: str, device: str, display: Progress) -> Row:
     try:
         module = importlib.import_module(module_name)
         display.update(bar, description=f"({letter}) {module.TITLE}")
-        result: JobResult = module.run(
-            device, progress=lambda done, what: display.update(bar, completed=done, what=what)
-        )
+        result: JobResult = module.run(device, progress=follow(display, bar))
     except (Exception, SystemExit) as problem:
         error = traceback.format_exc()
         result = JobResult(letter, module_name, False, f"{type(problem).__name__}: {problem}", 0.0)

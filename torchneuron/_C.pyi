@@ -47,7 +47,9 @@ class ScalarDescription:
     @property
     def example(self) -> Any: ...
 
-def configure(device_count: int, memory_limit: int, find_client: Callable[[], tuple[str, dict[str, Any]]]) -> None: ...
+def configure(
+    device_count: int, memory_limit: int, find_client: Callable[[], tuple[str, dict[str, Any]]]
+) -> None: ...
 def set_callbacks(
     operand_arguments: Callable[[str], list[str]],
     resolve: Callable[..., dict[str, Any]],

@@ -44,12 +44,14 @@ def register() -> None:
     _C.register_kernels()
     settings.on_change(_setting_changed)
     from torchneuron import device
+    from torchneuron.device import sharing
 
     torch._register_device_module(DEVICE, device)  # type: ignore[no-untyped-call]
     sys.modules[f"torch.{DEVICE}"] = device
     generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    sharing.register()
     # PyTorch's own default for devices of its private slot is float16. Other threads start with that.
     torch.set_autocast_dtype(DEVICE, torch.bfloat16)
     atexit.register(_C.shutdown)

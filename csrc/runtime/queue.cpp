@@ -193,8 +193,16 @@ void LaunchQueue::track(c10::StreamId stream, const pjrt::Buffer& buffer) {
   while (!events.empty() && events.front().ready()) {
     events.pop_front();
   }
-  if (!event.ready()) {
-    events.push_back(std::move(event));
+  if (event.ready()) {
+    return;
+  }
+  events.push_back(std::move(event));
+  while (events.size() > kInFlight) {
+    try {
+      events.front().await();
+    } catch (const pjrt::Error&) {  // NOLINT: whoever reads the value gets the error
+    }
+    events.pop_front();
   }
 }
 

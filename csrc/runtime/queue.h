@@ -65,6 +65,9 @@ class LaunchQueue {
 
  private:
   static constexpr size_t kCapacity = 4096;
+  // Programs of a stream that may be running at once: more would not run faster, and their results
+  // would take memory without bound.
+  static constexpr size_t kInFlight = 8;
 
   void run();
   void process(Task& task);

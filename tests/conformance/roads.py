@@ -54,8 +54,14 @@ def reach(info: OpInfo, dtype: torch.dtype, count: int) -> set[OpOverload]:
             results = info.op(sample.input, *sample.args, **sample.kwargs)
             if info.inplace_variant is not None and not info.supports_inplace_autograd:
                 with suppress(Exception), torch.no_grad():
-                    info.inplace_variant(sample.input.detach().clone(), *sample.args, **sample.kwargs)
-            totals = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+                    info.inplace_variant(
+                        sample.input.detach().clone(), *sample.args, **sample.kwargs
+                    )
+            totals = [
+                leaf
+                for leaf in tree_leaves(results)
+                if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+            ]
             with suppress(Exception):
                 torch.autograd.backward(totals, [torch.ones_like(total) for total in totals])
     return collector.ops
@@ -69,7 +75,9 @@ def road_of(op: OpOverload) -> str | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ops", default="", help="only op_db entries whose name this regex matches")
+    parser.add_argument(
+        "--ops", default="", help="only op_db entries whose name this regex matches"
+    )
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--roads", action="store_true", help="list the ops with a road, too")

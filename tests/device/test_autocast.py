@@ -32,8 +32,10 @@ def wrong(
     """The cases of a list whose result has another dtype than expected."""
     failures = []
     for name, args, *rest in cases:
-        if name.startswith("cudnn") or not isinstance(args, tuple):
-            continue  # the lists' einsum has its equation where the operands should be
+        # The lists' einsum has its equation where the operands should be; PyTorch has no shape
+        # inference for the cell that gru_cell becomes.
+        if name.startswith("cudnn") or name == "gru_cell" or not isinstance(args, tuple):
+            continue
         kwargs = rest[0] if rest and isinstance(rest[0], dict) else {}
         wanted = expected or (rest[0] if rest and isinstance(rest[0], torch.dtype) else None)
         with torch.autocast("neuron", dtype=dtype):
@@ -126,8 +128,10 @@ def test_casts_of_weights_are_cached() -> None:
     x = torch.ones(2, 16, device="neuron", dtype=torch.bfloat16)
     with torch.autocast("neuron"):
         layer(x)
+        torch.neuron.synchronize()
         torch.neuron.reset_metrics()
         layer(x)
+    torch.neuron.synchronize()
     assert torch.neuron.metrics()["executions"] == 1
 
 

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tests.conftest import RunPython
 
 QUIET = """
@@ -87,21 +85,43 @@ import torchneuron
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in last
 
 
-@pytest.mark.parametrize(
-    ("variables", "count"),
-    [
-        ({"NEURON_RT_NUM_CORES": "3"}, 3),
-        ({"NEURON_RT_VISIBLE_CORES": "2-3"}, 2),
-        ({"NEURON_LOGICAL_NC_CONFIG": "1"}, 8),
-        ({"NEURON_PLATFORM_TARGET_OVERRIDE": "trn3"}, 4),
-    ],
-)
-def test_device_count_follows_the_settings(
-    run_python: RunPython, variables: dict[str, str], count: int
-) -> None:
-    done = run_python(
-        "import torch; print(torch.neuron.device_count(), torch.neuron.get_device_name())",
-        **variables,
-    )
-    target = variables.get("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
-    assert done.stdout.strip() == f"{count} neuron {target}"
+def test_device_count_and_memory_follow_the_settings(run_python: RunPython) -> None:
+    """From the environment, and from Python until the client starts."""
+    script = """
+import torch
+from torchneuron.settings import settings
+
+def show():
+    print(torch.neuron.device_count(), torch.neuron.mem_get_info()[1] >> 30)
+
+show()
+settings.visible_cores = None
+show()
+settings.num_devices = 3
+show()
+settings.num_devices = None
+settings.logical_nc_config = 1
+show()
+settings.memory_limit = 5 << 30
+show()
+settings.target = "trn3"
+print(torch.neuron.get_device_name(), torch.neuron.get_device_capability())
+torch.neuron.init()
+try:
+    settings.num_devices = 2
+except RuntimeError as error:
+    print("too late")
+show()
+"""
+    done = run_python(script, NEURON_RT_VISIBLE_CORES="2-3")
+    assert done.stdout.splitlines() == [
+        "2 24",
+        "4 24",
+        "3 24",
+        "8 12",
+        "8 5",
+        "neuron trn3 (4, 0)",
+        "too late",
+        "8 5",
+    ]
+    assert done.stderr == ""

@@ -87,7 +87,7 @@ CASES: dict[str, Callable[[str], Any]] = {
 
 
 def _overlapping(x: torch.Tensor) -> torch.Tensor:
-    return x.as_strided((2, 3), (1, 1)).add_(1)
+    return x[1:].add_(x[:-1])
 
 
 def raised(work: Callable[[], Any]) -> BaseException | None:

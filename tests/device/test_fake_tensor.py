@@ -28,6 +28,7 @@ def test_fakes_of_real_tensors() -> None:
 
 
 def test_nothing_runs() -> None:
+    torch.neuron.synchronize()
     torch.neuron.reset_metrics()
     with FakeTensorMode():
         x = torch.zeros(1 << 20, 1 << 20, device="neuron")

@@ -106,25 +106,3 @@ print("both")
     done = run_python(script)
     assert done.stdout == "both\n"
     assert done.stderr == ""
-
-
-SPAWNED = """
-import torch
-import torch.multiprocessing as mp
-
-def child(rank):
-    x = torch.full((2,), float(rank + 1), device=f"neuron:{rank}") * 2
-    assert x.tolist() == [2.0 * (rank + 1)] * 2
-
-if __name__ == "__main__":
-    torch.ones(2, device="neuron").add_(1)
-    mp.spawn(child, nprocs=1)
-    print("spawned")
-"""
-
-
-def test_spawned_children_use_the_device(run_python: RunPython, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    path = tmp_path / "spawning.py"
-    path.write_text(SPAWNED)
-    done = run_python(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")
-    assert done.stdout == "spawned\n"

@@ -48,9 +48,13 @@ def test_programs_are_shared_by_devices_or_loaded_once_each() -> None:
     for _ in range(2):
         for tensor in x:
             tensor.mul_(3)
+    for index in (0, 1):
+        torch.neuron.synchronize(index)
     torch.neuron.reset_metrics()
     for tensor in x:
         tensor.mul_(3)
+    for index in (0, 1):
+        torch.neuron.synchronize(index)
     counts = torch.neuron.metrics()
     assert counts["programs_compiled"] == 0
     assert counts["executions"] == 2

@@ -11,7 +11,9 @@ aten = torch.ops.aten
 
 INFINITY, NAN = float("inf"), float("nan")
 # Every bound and kink of the functions, and what is beyond.
-KINKS = torch.tensor([-INFINITY, -30, -6, -3, -1, -0.5, -0.2, -0.0, 0, 0.2, 0.5, 1, 3, 6, 30, INFINITY, NAN])
+KINKS = torch.tensor(
+    [-INFINITY, -30, -6, -3, -1, -0.5, -0.2, -0.0, 0, 0.2, 0.5, 1, 3, 6, 30, INFINITY, NAN]
+)
 
 # name, arguments after the input
 FUNCTIONS: list[tuple[str, tuple[Any, ...]]] = [
@@ -88,7 +90,17 @@ def test_kinks() -> None:
 
 def test_infinities_and_nans() -> None:
     x = torch.tensor([-INFINITY, INFINITY, NAN, 0.0] * 8)
-    names = {"silu", "leaky_relu", "hardtanh", "hardswish", "hardsigmoid", "softshrink", "hardshrink", "elu", "gelu"}
+    names = {
+        "silu",
+        "leaky_relu",
+        "hardtanh",
+        "hardswish",
+        "hardsigmoid",
+        "softshrink",
+        "hardshrink",
+        "elu",
+        "gelu",
+    }
     check_ops([call(_op(name), x, *args) for name, args in FUNCTIONS if name in names])
 
 
@@ -117,7 +129,9 @@ def test_glu() -> None:
 def test_random_slopes() -> None:
     x = torch.cat([torch.randn(500) - 3, torch.rand(500)])
     noise = torch.zeros_like(x)
-    result, slope = run_op(_op("rrelu_with_noise_functional"), x, noise, 0.1, 0.4, True, compare=False)
+    result, slope = run_op(
+        _op("rrelu_with_noise_functional"), x, noise, 0.1, 0.4, True, compare=False
+    )
     assert torch.equal(result, x * slope)
     assert (slope[x > 0] == 1).all()
     drawn = slope[x <= 0]
@@ -127,7 +141,18 @@ def test_random_slopes() -> None:
     check_ops(
         [
             call(_op("rrelu_with_noise_functional"), x, noise, 0.1, 0.4, False),
-            call(_op("rrelu_with_noise_backward"), torch.randn(1000), x, slope, 0.1, 0.4, True, False),
-            call(_op("rrelu_with_noise_backward"), torch.randn(1000), x, slope, 0.1, 0.4, False, False),
+            call(
+                _op("rrelu_with_noise_backward"), torch.randn(1000), x, slope, 0.1, 0.4, True, False
+            ),
+            call(
+                _op("rrelu_with_noise_backward"),
+                torch.randn(1000),
+                x,
+                slope,
+                0.1,
+                0.4,
+                False,
+                False,
+            ),
         ]
     )

@@ -32,5 +32,7 @@ def test_update_scale() -> None:
             scale, successes = torch.tensor([1024.0]), torch.tensor([tracker], dtype=torch.int32)
             calls.append(call(update, scale, successes, torch.tensor([found]), 2.0, 0.5, 2))
     largest = torch.tensor([torch.finfo(torch.float32).max])
-    calls.append(call(update, largest, torch.tensor([1], dtype=torch.int32), torch.zeros(1), 2.0, 0.5, 2))
+    calls.append(
+        call(update, largest, torch.tensor([1], dtype=torch.int32), torch.zeros(1), 2.0, 0.5, 2)
+    )
     check_ops(calls)

@@ -43,7 +43,9 @@ def _forward_expected(output: torch.Tensor, sums: torch.Tensor) -> list[Any]:
 
 
 # query, key shapes; value's last size; bias shape; causal; scale
-CASES: list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...] | None, bool, float | None]] = [
+CASES: list[
+    tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...] | None, bool, float | None]
+] = [
     ((2, 4, 5, 8), (2, 4, 7, 8), 8, None, False, None),
     ((2, 4, 7, 8), (2, 4, 7, 8), 6, None, True, 0.3),
     ((2, 4, 5, 8), (2, 2, 7, 8), 8, (2, 4, 5, 7), False, None),
@@ -65,16 +67,40 @@ def test_attention_and_gradient(case: Any) -> None:
     inputs = [x.detach() if x is not None else None for x in (q, k, v, bias)]
     flat_sums = sums.detach().unsqueeze(0) if sums.dim() == 2 else sums.detach()
     run_op(
-        FORWARD, *inputs, 0.0, causal, scale=scale, expected=_forward_expected(output.detach(), flat_sums)
+        FORWARD,
+        *inputs,
+        0.0,
+        causal,
+        scale=scale,
+        expected=_forward_expected(output.detach(), flat_sums),
     )
 
     grad = torch.randn_like(output)
     wanted = [x for x in (q, k, v, bias) if x is not None]
     gradients = torch.autograd.grad(output, wanted, grad)
     expected = [*gradients, *[None] * (4 - len(gradients))]
-    saved = (output.detach(), flat_sums, None, None, 0, 0, 0.0, causal, torch.tensor(0), torch.tensor(0))
+    saved = (
+        output.detach(),
+        flat_sums,
+        None,
+        None,
+        0,
+        0,
+        0.0,
+        causal,
+        torch.tensor(0),
+        torch.tensor(0),
+    )
     run_op(
-        BACKWARD, grad, *inputs, [True] * 4, *saved, scale=scale, expected=expected, atol=2e-5, rtol=1e-5
+        BACKWARD,
+        grad,
+        *inputs,
+        [True] * 4,
+        *saved,
+        scale=scale,
+        expected=expected,
+        atol=2e-5,
+        rtol=1e-5,
     )
 
 
@@ -163,7 +189,18 @@ def test_dtypes(dtype: torch.dtype) -> None:
     )
     grad = torch.randn_like(result)
     gradients = torch.autograd.grad(output, wide, grad.double())
-    saved = (result, sums.detach().float(), None, None, 5, 5, 0.0, True, torch.tensor(0), torch.tensor(0))
+    saved = (
+        result,
+        sums.detach().float(),
+        None,
+        None,
+        5,
+        5,
+        0.0,
+        True,
+        torch.tensor(0),
+        torch.tensor(0),
+    )
     run_op(
         BACKWARD,
         grad,
@@ -202,7 +239,9 @@ def test_fast_path_of_multi_head_attention() -> None:
     scores = torch.randn(2, 2, 3, 3)
     for mask, kind in masks[1:]:
         calls.append(call(aten._masked_softmax.default, scores, mask, 3, kind))
-    calls.append(call(aten._transform_bias_rescale_qkv.default, torch.randn(2, 3, 24), parameters[1], 2))
+    calls.append(
+        call(aten._transform_bias_rescale_qkv.default, torch.randn(2, 3, 24), parameters[1], 2)
+    )
     check_ops(calls)
 
 

@@ -144,3 +144,31 @@ def test_only_the_gradients_asked_for() -> None:
     check_ops(
         [call(aten.convolution_backward.default, grad, x, kernel, *args, mask) for mask in masks]
     )
+
+
+def test_ops_that_only_other_devices_have() -> None:
+    torch.manual_seed(0)
+    x, kernel, grad = torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3), torch.randn(2, 4, 6, 6)
+    args = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    expected = aten.convolution(x, kernel, torch.ones(4), *args)
+    run_op(
+        aten.convolution_overrideable.default, x, kernel, torch.ones(4), *args, expected=expected
+    )
+    mask = [True, True, False]
+    gradients = aten.convolution_backward(grad, x, kernel, [4], *args, [True] * 3)
+    run_op(
+        aten.convolution_backward_overrideable.default,
+        grad,
+        x,
+        kernel,
+        *args,
+        mask,
+        expected=(*gradients[:2], None),
+        rtol=1e-5,
+        atol=1e-4,  # sums of many terms, in another order
+    )
+
+
+def test_time_first() -> None:
+    x, kernel, bias = torch.randn(7, 2, 3), torch.randn(3, 3, 4), torch.randn(4)
+    run_op(aten.conv_tbc.default, x, kernel, bias, 1)

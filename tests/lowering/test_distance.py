@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.lowering.harness import call, check_ops, lowers, run_op
 
 aten = torch.ops.aten
@@ -36,7 +37,9 @@ def test_within_a_set() -> None:
     for p in NORMS[1:]:
         distances = aten._pdist_forward(x, p)
         calls.append(call(aten._pdist_forward.default, x, p))
-        calls.append(call(aten._pdist_backward.default, torch.randn_like(distances), x, p, distances))
+        calls.append(
+            call(aten._pdist_backward.default, torch.randn_like(distances), x, p, distances)
+        )
     check_ops(calls)
 
 

@@ -76,7 +76,20 @@ def test_gradients_of_bags() -> None:
     weights, sizes = torch.rand(12), torch.tensor([3, 0, 5, 4])
     check_ops(
         [
-            call(_op("_embedding_bag_backward"), grad, indices, offsets, given, sizes, none, 10, scale, mode, False, w)
+            call(
+                _op("_embedding_bag_backward"),
+                grad,
+                indices,
+                offsets,
+                given,
+                sizes,
+                none,
+                10,
+                scale,
+                mode,
+                False,
+                w,
+            )
             for given, scale, mode, w in [
                 (none, False, 0, None),
                 (bags, False, 0, weights),
@@ -84,7 +97,16 @@ def test_gradients_of_bags() -> None:
             ]
         ]
         + [
-            call(_op("_embedding_bag_per_sample_weights_backward"), grad, table, indices, offsets, bags, 0, padding)
+            call(
+                _op("_embedding_bag_per_sample_weights_backward"),
+                grad,
+                table,
+                indices,
+                offsets,
+                bags,
+                0,
+                padding,
+            )
             for padding in (-1, 3)
         ]
     )
@@ -92,7 +114,11 @@ def test_gradients_of_bags() -> None:
 
 def test_gradient_scaled_by_frequency() -> None:
     # Against the formula: the CPU's kernel divides by the frequency of another index.
-    indices, bags, sizes = torch.tensor([2, 2, 5, 2, 1]), torch.tensor([0, 0, 1, 1, 1]), torch.tensor([2, 3])
+    indices, bags, sizes = (
+        torch.tensor([2, 2, 5, 2, 1]),
+        torch.tensor([0, 0, 1, 1, 1]),
+        torch.tensor([2, 3]),
+    )
     grad, none = torch.randn(2, 4), torch.zeros(0, dtype=torch.int64)
     rows = grad[bags] / sizes[bags].unsqueeze(1) / torch.bincount(indices)[indices].unsqueeze(1)
     expected = torch.zeros(6, 4).index_add(0, indices, rows)

@@ -34,9 +34,12 @@ def test_transforms(real: torch.dtype, wide: torch.dtype) -> None:
 
 def test_lengths_and_views() -> None:
     calls = [
-        call(aten._fft_c2c.default, torch.randn(n, dtype=torch.complex64), [0], 0, True) for n in (1, 7, 31, 64)
+        call(aten._fft_c2c.default, torch.randn(n, dtype=torch.complex64), [0], 0, True)
+        for n in (1, 7, 31, 64)
     ]
     calls.append(call(aten._fft_r2c.default, torch.randn(1), [0], 0, True))
     calls.append(call(aten._fft_c2c.default, torch.randn(2, 4, dtype=torch.complex64), [], 0, True))
-    calls.append(call(aten._fft_c2r.default, torch.randn(2, 4, dtype=torch.complex64).t(), [0], 2, 6))
+    calls.append(
+        call(aten._fft_c2r.default, torch.randn(2, 4, dtype=torch.complex64).t(), [0], 2, 6)
+    )
     check_ops(calls)

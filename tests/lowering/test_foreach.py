@@ -13,7 +13,40 @@ aten = torch.ops.aten
 _SHAPES: tuple[tuple[int, ...], ...] = ((3,), (2, 4), (), (0, 5))
 _NOT_EMPTY = _SHAPES[:3]
 
-_UNARY = ["abs", "asin", "acos", "atan", "ceil", "clone", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "zero"]
+_UNARY = [
+    "abs",
+    "asin",
+    "acos",
+    "atan",
+    "ceil",
+    "clone",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "expm1",
+    "floor",
+    "frac",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "neg",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+    "zero",
+]
 
 
 def tensors(

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.lowering.harness import Call, call, check_ops
 
 aten = torch.ops.aten
@@ -27,7 +28,12 @@ def _calls(rank: int, mode: int, padding: int, corners: bool) -> list[Call]:
 @pytest.mark.parametrize("padding", PADDINGS)
 def test_planes(padding: int) -> None:
     torch.manual_seed(0)
-    calls = [one for mode in MODES for corners in (False, True) for one in _calls(2, mode, padding, corners)]
+    calls = [
+        one
+        for mode in MODES
+        for corners in (False, True)
+        for one in _calls(2, mode, padding, corners)
+    ]
     for one in calls:
         # Positions are rounded differently, and the samples change with them.
         one.tolerances.update(rtol=1e-4, atol=3e-5)
@@ -49,4 +55,6 @@ def test_volumes() -> None:
 
 def test_only_the_gradient_of_the_grid() -> None:
     x, grid, grad = torch.randn(1, 2, 4, 4), torch.rand(1, 3, 3, 2), torch.randn(1, 2, 3, 3)
-    check_ops([call(aten.grid_sampler_2d_backward.default, grad, x, grid, 0, 0, False, [False, True])])
+    check_ops(
+        [call(aten.grid_sampler_2d_backward.default, grad, x, grid, 0, 0, False, [False, True])]
+    )

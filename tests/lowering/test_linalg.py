@@ -17,7 +17,9 @@ def _seed() -> None:
 
 def well_conditioned(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Random square matrices with a heavy diagonal."""
-    return torch.randn(shape, dtype=dtype) + 2 * shape[-1] ** 0.5 * torch.eye(shape[-1], dtype=dtype)
+    return torch.randn(shape, dtype=dtype) + 2 * shape[-1] ** 0.5 * torch.eye(
+        shape[-1], dtype=dtype
+    )
 
 
 def positive(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -40,7 +42,9 @@ def test_solve_triangular(dtype: torch.dtype) -> None:
                 old = aten.triangular_solve.default
                 calls.append(call(old, tall, scaled, upper, transpose, unit))
     calls.append(call(solve, a[:1].expand(2, 5, 5), torch.randn(5, 1, dtype=dtype), upper=True))
-    calls.append(call(solve, torch.randn(0, 0, dtype=dtype), torch.randn(0, 3, dtype=dtype), upper=True))
+    calls.append(
+        call(solve, torch.randn(0, 0, dtype=dtype), torch.randn(0, 3, dtype=dtype), upper=True)
+    )
     check_ops(calls)
 
 
@@ -64,7 +68,10 @@ def test_cholesky(dtype: torch.dtype) -> None:
         calls += [call(factor, x), call(factor, x, upper=True)]
     lower = torch.linalg.cholesky(positive(2, 4, 4, dtype=dtype))
     rhs = torch.randn(2, 4, 3, dtype=dtype)
-    calls += [call(aten.cholesky_solve.default, rhs, lower), call(aten.cholesky_inverse.default, lower)]
+    calls += [
+        call(aten.cholesky_solve.default, rhs, lower),
+        call(aten.cholesky_inverse.default, lower),
+    ]
     calls.append(call(aten.cholesky_solve.default, rhs, lower.mH.clone().resolve_conj(), True))
     calls.append(call(aten.cholesky_inverse.default, lower.mH.clone().resolve_conj(), True))
     check_ops(calls)
@@ -86,7 +93,9 @@ def test_cross_and_matrix_exp() -> None:
         calls.append(call(aten.linalg_cross.default, x, y[:1], dim=1))
     for dtype in _DTYPES:
         for scale in (0.1, 1.0, 2.0):
-            calls.append(call(aten.linalg_matrix_exp.default, scale * torch.randn(3, 4, 4, dtype=dtype)))
+            calls.append(
+                call(aten.linalg_matrix_exp.default, scale * torch.randn(3, 4, 4, dtype=dtype))
+            )
     calls.append(call(aten.linalg_matrix_exp.default, torch.zeros(2, 2)))
     check_ops(calls)
 
@@ -129,7 +138,9 @@ def test_solving(dtype: torch.dtype) -> None:
     ]
     for adjoint in (True, False):
         calls.append(call(aten.linalg_lu_solve.default, factors, pivots, tall, adjoint=adjoint))
-        calls.append(call(aten.linalg_lu_solve.default, factors, pivots, wide, left=False, adjoint=adjoint))
+        calls.append(
+            call(aten.linalg_lu_solve.default, factors, pivots, wide, left=False, adjoint=adjoint)
+        )
     one = (factors[:1], pivots[:1])
     calls.append(call(aten.linalg_lu_solve.default, *one, torch.randn(3, 5, 2, dtype=dtype)))
     large = well_conditioned(50, 50, dtype=dtype)

@@ -13,7 +13,9 @@ def _op(name: str) -> Any:
     return getattr(aten, name).default
 
 
-def _nll_calls(name: str, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int) -> list[Call]:
+def _nll_calls(
+    name: str, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int
+) -> list[Call]:
     options = (weight, reduction, 1)
     loss, total = _op(f"{name}_forward")(x, target, *options)
     grad = torch.randn_like(loss)
@@ -36,7 +38,9 @@ def test_nll() -> None:
         narrow = torch.randn(6, 5).bfloat16()
         calls += _nll_calls("nll_loss", narrow, torch.randint(5, (6,)), None, reduction)
     calls += _nll_calls("nll_loss", torch.randn(3, 5), torch.ones(3, dtype=torch.int64), weight, 1)
-    calls.append(call(_op("nll_loss_forward"), torch.randn(0, 5), torch.zeros(0).long(), None, 1, 1))
+    calls.append(
+        call(_op("nll_loss_forward"), torch.randn(0, 5), torch.zeros(0).long(), None, 1, 1)
+    )
     for one in calls:
         if one.args[0].dtype is torch.bfloat16 or one.args[1].dtype is torch.bfloat16:
             # The CPU adds up in bfloat16.
@@ -56,7 +60,11 @@ def test_regression() -> None:
     calls = []
     for reduction in (0, 1, 2):
         grad = torch.randn(4, 5) if reduction == 0 else torch.randn(())
-        for name, parameter in (("mse_loss", ()), ("smooth_l1_loss", (0.7,)), ("huber_loss", (0.7,))):
+        for name, parameter in (
+            ("mse_loss", ()),
+            ("smooth_l1_loss", (0.7,)),
+            ("huber_loss", (0.7,)),
+        ):
             calls.append(call(_op(name), x, y, reduction, *parameter))
             calls.append(call(_op(f"{name}_backward"), grad, x, y, reduction, *parameter))
     check_ops(calls)
@@ -73,7 +81,9 @@ def test_binary() -> None:
         calls += [
             call(_op("binary_cross_entropy"), x, y, weight, reduction),
             call(_op("binary_cross_entropy_backward"), grad, x, y, weight, reduction),
-            call(_op("binary_cross_entropy_with_logits"), x * 9 - 4, y, weight, weight + 1, reduction),
+            call(
+                _op("binary_cross_entropy_with_logits"), x * 9 - 4, y, weight, weight + 1, reduction
+            ),
             call(_op("soft_margin_loss"), x, sign, reduction),
             call(_op("soft_margin_loss_backward"), grad, x, sign, reduction),
         ]

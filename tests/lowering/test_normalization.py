@@ -28,12 +28,33 @@ def test_batch_norm_training() -> None:
         x, grad = torch.randn(shape) + 2, torch.randn(shape)
         weight, bias, mean, variance = _parameters(shape[1], 4)
         calls += [
-            call(_op("_native_batch_norm_legit_functional"), x, weight, bias, mean, variance, True, 0.1, 1e-5),
+            call(
+                _op("_native_batch_norm_legit_functional"),
+                x,
+                weight,
+                bias,
+                mean,
+                variance,
+                True,
+                0.1,
+                1e-5,
+            ),
             call(aten._native_batch_norm_legit.no_stats, x, None, bias, True, 0.1, 1e-5),
             call(_op("native_batch_norm"), x, weight, None, None, None, True, 0.3, 1e-3),
-            call(_op("_batch_norm_with_update_functional"), x, weight, bias, mean, variance, 0.2, 1e-5),
+            call(
+                _op("_batch_norm_with_update_functional"),
+                x,
+                weight,
+                bias,
+                mean,
+                variance,
+                0.2,
+                1e-5,
+            ),
         ]
-        _, saved_mean, inverse = aten.native_batch_norm(x, weight, bias, None, None, True, 0.1, 1e-5)
+        _, saved_mean, inverse = aten.native_batch_norm(
+            x, weight, bias, None, None, True, 0.1, 1e-5
+        )
         saved = (None, None, saved_mean, inverse, True, 1e-5)
         calls += [
             call(_op("native_batch_norm_backward"), grad, x, weight, *saved, ALL),
@@ -161,7 +182,16 @@ def test_narrow_floats_are_rounded_once() -> None:
         [
             call(aten._native_batch_norm_legit.no_stats, x, weight, bias, True, 0.1, 1e-5),
             call(_op("native_layer_norm"), x, [5, 6], torch.rand(5, 6), None, 1e-5),
-            call(_op("native_group_norm"), x, *[w.bfloat16() for w in (weight, bias)], 4, 3, 30, 3, 1e-5),
+            call(
+                _op("native_group_norm"),
+                x,
+                *[w.bfloat16() for w in (weight, bias)],
+                4,
+                3,
+                30,
+                3,
+                1e-5,
+            ),
         ]
     )
 

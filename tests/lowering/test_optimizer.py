@@ -119,7 +119,12 @@ def test_adagrad() -> None:
     calls = []
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         calls.append(adagrad_call(aten._fused_adagrad.default, dtype, 0.1))
-        calls.append(adagrad_call(aten._fused_adagrad.default, dtype, 0.1, maximize=True, weight_decay=0.0))
+        calls.append(
+            adagrad_call(aten._fused_adagrad.default, dtype, 0.1, maximize=True, weight_decay=0.0)
+        )
         calls.append(adagrad_call(aten._fused_adagrad.tensor_lr, dtype, torch.tensor(0.1)))
-        calls += [adagrad_call(aten._fused_adagrad.default, dtype, 0.1, **scaling) for scaling in scalings()]
+        calls += [
+            adagrad_call(aten._fused_adagrad.default, dtype, 0.1, **scaling)
+            for scaling in scalings()
+        ]
     check_ops(calls)

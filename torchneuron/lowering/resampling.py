@@ -53,6 +53,7 @@ class Rows:
         return Rows.from_entries(self.size, len(self.columns), entries)
 
     def is_identity(self) -> bool:
+        """Whether y is x."""
         rows, terms = self.columns.shape
         if terms != 1 or rows != self.size or not self.present.all():
             return False

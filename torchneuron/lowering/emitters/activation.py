@@ -54,7 +54,9 @@ def log_sigmoid_forward(b: Builder, out: Any, self: Val) -> tuple[Val, Val]:
     (x,) = in_opmath(b, out[0], self)
     buffer = b.exp(b.neg(b.abs(x)))
     result = b.sub(b.min(x, 0), b.log1p(buffer))
-    kept = finish(b, buffer, out[1]) if out[1].numel() else b.full(shape_of(out[1]), 0, out[1].dtype)
+    kept = (
+        finish(b, buffer, out[1]) if out[1].numel() else b.full(shape_of(out[1]), 0, out[1].dtype)
+    )
     return finish(b, result, out[0]), kept
 
 

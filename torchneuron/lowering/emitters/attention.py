@@ -29,7 +29,7 @@ _NEGATIVE_INFINITY = float("-inf")
 
 
 class _Dropout:
-    """Draws which scores are kept. Forward takes fresh random bits, backward the same ones from their seed and offset."""
+    """Draws which scores are kept: forward from fresh random bits, backward from the same bits."""
 
     def __init__(self, b: Builder, p: float, seed: Val | None = None, offset: Val | None = None):
         self._b = b
@@ -192,9 +192,7 @@ def fused_attention(
             probabilities = b.mul(probabilities, factor)
         values = attention.seen(attention.value, keys)
         narrow = b.convert(probabilities, values.dtype)
-        results.append(
-            b.dot_general(narrow, values, ([4], [2]), ([0, 1], [0, 1]), attention.dtype)
-        )
+        results.append(b.dot_general(narrow, values, ([4], [2]), ([0, 1], [0, 1]), attention.dtype))
         sums_of_blocks.append(logs)
     result = b.reshape(b.concat(results, 3), shape)
     sums = b.reshape(b.concat(sums_of_blocks, 3), shape_of(out[1]))
@@ -232,7 +230,9 @@ def fused_attention_backward(
         return [None if x is None else b.full(shape_of(x), 0, x.dtype) for x in out]
     attention = _Attention(b, query, key, value, attn_bias, is_causal, scale)
     dropout = _Dropout(b, dropout_p, philox_seed, philox_offset)
-    gradients = _Gradients(attention, dropout, logsumexp, result, grad_out, bool(grad_input_mask[3]))
+    gradients = _Gradients(
+        attention, dropout, logsumexp, result, grad_out, bool(grad_input_mask[3])
+    )
     for block in attention.blocks():
         gradients.add(*block)
     totals = gradients.totals()

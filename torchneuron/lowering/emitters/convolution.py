@@ -119,9 +119,7 @@ def _is_depthwise(x: Val, kernel: Val, window: _Window) -> bool:
     return one_channel and math.prod(kernel.shape[2:]) <= _MAX_TAPS
 
 
-def _correlate_depthwise(
-    b: Builder, x: Val, kernel: Val, window: _Window, counts: Sizes
-) -> Val:
+def _correlate_depthwise(b: Builder, x: Val, kernel: Val, window: _Window, counts: Sizes) -> Val:
     outputs, taps = kernel.shape[0], kernel.shape[2:]
     x = _per_output(b, _spread_and_pad(b, x, window, taps, counts), outputs)
     total: Val | None = None
@@ -149,7 +147,9 @@ def _per_output(b: Builder, x: Val, outputs: int) -> Val:
 def _planes(b: Builder, x: Val, window: _Window, taps: int, count: int) -> Val:
     """(N, C, D, H, W) to (N * count, C * taps, H, W): what the taps of the first dimension meet."""
     high = window.high(0, x.shape[2], taps, count)
-    x = b.pad(x, [0, 0, window.low[0], 0, 0], [0, 0, high, 0, 0], [0, 0, window.spread[0] - 1, 0, 0])
+    x = b.pad(
+        x, [0, 0, window.low[0], 0, 0], [0, 0, high, 0, 0], [0, 0, window.spread[0] - 1, 0, 0]
+    )
     batch, channels, _, height, width = x.shape
     reach = (count - 1) * window.stride[0] + 1
     slabs = []
@@ -183,13 +183,9 @@ def _kernel_gradient(b: Builder, x: Val, grad: Val, window: _Window, taps: Sizes
         maps = b.reshape(
             b.transpose(grad, [0, 2, 1, 3, 4]), (planes.shape[0], outputs, *counts[1:])
         )
-        return b.reshape(
-            _kernel_gradient(b, planes, maps, window.without_first(), taps[1:]), shape
-        )
+        return b.reshape(_kernel_gradient(b, planes, maps, window.without_first(), taps[1:]), shape)
     # The output's gradient is the kernel: strides and dilations change places, and so do batch and channels.
-    swapped = _Window(
-        window.dilation, window.low, window.stride, window.spread, window.groups
-    )
+    swapped = _Window(window.dilation, window.low, window.stride, window.spread, window.groups)
     spatial = "".join(map(str, range(window.rank)))
     pads = swapped.pads(x.shape[2:], counts, taps)
     if any(high < 0 for _, high in pads):
@@ -214,21 +210,16 @@ def _groups_among_batch(b: Builder, x: Val, groups: int) -> Val:
     return b.reshape(moved, (channels // groups, groups * batch, *spatial))
 
 
-def _kernel_gradient_depthwise(
-    b: Builder, x: Val, grad: Val, window: _Window, taps: Sizes
-) -> Val:
+def _kernel_gradient_depthwise(b: Builder, x: Val, grad: Val, window: _Window, taps: Sizes) -> Val:
     """All taps' sums in one reduction, which reads the input once."""
     outputs, counts = grad.shape[1], grad.shape[2:]
     x = _per_output(b, _spread_and_pad(b, x, window, taps, counts), outputs)
-    products = [
-        b.mul(_tap(b, x, window, tap, counts), grad) for tap in product(*map(range, taps))
-    ]
+    products = [b.mul(_tap(b, x, window, tap, counts), grad) for tap in product(*map(range, taps))]
     number = len(products)
 
     def accumulate(*values: Val) -> list[Val]:
         return [
-            b.add(total, term)
-            for total, term in zip(values[:number], values[number:], strict=True)
+            b.add(total, term) for total, term in zip(values[:number], values[number:], strict=True)
         ]
 
     dims = [0, *range(2, x.ndim)]
@@ -286,7 +277,17 @@ def _convolution(b: Builder, out: Any, *args: Any, **kwargs: Any) -> Val:
 
 
 _CONVOLUTION_NAMES = frozenset(
-    ["input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"]
+    [
+        "input",
+        "weight",
+        "bias",
+        "stride",
+        "padding",
+        "dilation",
+        "transposed",
+        "output_padding",
+        "groups",
+    ]
 )
 
 

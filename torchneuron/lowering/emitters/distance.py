@@ -145,6 +145,7 @@ def pdist_backward(b: Builder, out: Any, grad: Val, self: Val, p: float, pdist: 
     places = b.constant(numbers + numbers.T, torch.int32)
     apart = b.ne(b.iota((rows, rows), 0), b.iota((rows, rows), 1))
     square_grad, square_distances = (
-        b.select(apart, b.take(b.convert(x, opmath(out.dtype)), places, 0), 0) for x in (grad, pdist)
+        b.select(apart, b.take(b.convert(x, opmath(out.dtype)), places, 0), 0)
+        for x in (grad, pdist)
     )
     return cdist_backward(b, out, square_grad, self, self, p, square_distances)

@@ -133,9 +133,7 @@ def _bag_counts(b: Builder, bag: Val, kept: Val, bags: int) -> Val:
     return _add_rows(b, bags, bag, b.convert(kept, _I64))
 
 
-def _bag_maximum(
-    b: Builder, rows: Val, indices: Val, bag: Val, bags: int
-) -> tuple[Val, Val]:
+def _bag_maximum(b: Builder, rows: Val, indices: Val, bag: Val, bags: int) -> tuple[Val, Val]:
     """((bags, D) maxima, the table rows that they come from), 0 for an empty bag."""
     width = rows.shape[1]
     start = b.full((bags, width), lowest(rows.dtype), rows.dtype)
@@ -166,7 +164,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> list[Val]:
-    bags, width = shape_of(out[0])
+    bags = int(out[0].shape[0])
     flat = b.convert(indices, _I64)
     bag = _bag_of_each(b, b.slice_dim(offsets, 0, 0, bags), flat.numel)
     kept = b.ne(flat, padding_idx)

@@ -57,7 +57,9 @@ def _count(shape: Sequence[int], dims: Sequence[int]) -> int:
 
 
 @emitter("aten._fft_c2c")
-def fft_c2c(b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int, forward: bool) -> Val:
+def fft_c2c(
+    b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int, forward: bool
+) -> Val:
     mlir_name(out.dtype)
     if x.numel == 0 or not dim:
         return x
@@ -69,7 +71,9 @@ def fft_c2c(b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int
 
 
 @emitter("aten._fft_r2c")
-def fft_r2c(b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int, onesided: bool) -> Val:
+def fft_r2c(
+    b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int, onesided: bool
+) -> Val:
     mlir_name(out.dtype)
     if out.numel() == 0:
         return b.full(shape_of(out), 0, out.dtype)
@@ -83,7 +87,9 @@ def fft_r2c(b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int
 
 
 @emitter("aten._fft_c2r")
-def fft_c2r(b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int, last_dim_size: int) -> Val:
+def fft_c2r(
+    b: Builder, out: Any, x: Val, dim: Sequence[int], normalization: int, last_dim_size: int
+) -> Val:
     mlir_name(complex_of(out.dtype))
     if out.numel() == 0:
         return b.full(shape_of(out), 0, out.dtype)

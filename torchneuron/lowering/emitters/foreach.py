@@ -100,7 +100,12 @@ def _register_pointwise(name: str) -> None:
 
     @emitter(f"aten._foreach_{name}.Tensor")
     def with_tensor(
-        b: Builder, out: Any, x: Sequence[Val], first: Sequence[Val], second: Sequence[Val], scalars: Val
+        b: Builder,
+        out: Any,
+        x: Sequence[Val],
+        first: Sequence[Val],
+        second: Sequence[Val],
+        scalars: Val,
     ) -> list[Val]:
         function = emitter_of(name)
         values = [b.reshape(b.slice_dim(scalars, 0, i, i + 1), ()) for i in range(len(x))]
@@ -109,7 +114,10 @@ def _register_pointwise(name: str) -> None:
     # PyTorch's kernel reads the values in shape inference, too.
     @shape_rule(f"aten._foreach_{name}.Tensor")
     def shapes(
-        x: Sequence[torch.Tensor], first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], scalars: torch.Tensor
+        x: Sequence[torch.Tensor],
+        first: Sequence[torch.Tensor],
+        second: Sequence[torch.Tensor],
+        scalars: torch.Tensor,
     ) -> list[torch.Tensor]:
         value = torch.zeros((), dtype=scalars.dtype).item()
         op = _overload(name)
@@ -128,7 +136,9 @@ def norm(
     b: Builder, out: Any, x: Sequence[Val], ord: Number = 2, dtype: torch.dtype | None = None
 ) -> list[Val]:
     function = emitter_of("linalg_vector_norm")
-    return [function(b, o, item, ord, None, False, dtype=dtype) for o, item in zip(out, x, strict=True)]
+    return [
+        function(b, o, item, ord, None, False, dtype=dtype) for o, item in zip(out, x, strict=True)
+    ]
 
 
 @emitter("aten._foreach_powsum.Scalar", static=("ord",))

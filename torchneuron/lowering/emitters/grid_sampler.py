@@ -127,7 +127,9 @@ class _Corner:
         return total
 
 
-def _corners(b: Builder, axes: Sequence[_Axis], sizes: Sequence[int], batch: int) -> Iterator[_Corner]:
+def _corners(
+    b: Builder, axes: Sequence[_Axis], sizes: Sequence[int], batch: int
+) -> Iterator[_Corner]:
     """``axes`` and ``sizes`` from the first spatial dimension to the last; values are (N, positions)."""
     for taps in product(*(axis.taps for axis in axes)):
         valid: Val | None = None

@@ -54,7 +54,9 @@ def triangle(b: Builder, x: Val, upper: bool, diagonal: int = 0) -> Val:
 
 def identity_like(b: Builder, x: Val) -> Val:
     """Ones on the diagonal, in ``x``'s shape and dtype."""
-    return b.convert(b.eq(positions(b, x.shape, x.ndim - 2), positions(b, x.shape, x.ndim - 1)), x.dtype)
+    return b.convert(
+        b.eq(positions(b, x.shape, x.ndim - 2), positions(b, x.shape, x.ndim - 1)), x.dtype
+    )
 
 
 def diagonal_of(b: Builder, x: Val) -> Val:
@@ -150,7 +152,9 @@ def solve_triangular(
 ) -> Val:
     """x of a x = rhs, or of x a = rhs, with one triangle of ``a``; all (batch, rows, columns)."""
     if not left:
-        solved = solve_triangular(b, transposed(b, a), transposed(b, rhs), upper=not upper, unit=unit)
+        solved = solve_triangular(
+            b, transposed(b, a), transposed(b, rhs), upper=not upper, unit=unit
+        )
         return transposed(b, solved)
     if upper:
         # Read from the end, an upper triangle is a lower one.
@@ -160,7 +164,14 @@ def solve_triangular(
 
 @emitter("aten.linalg_solve_triangular")
 def linalg_solve_triangular(
-    b: Builder, out: Any, a: Val, rhs: Val, *, upper: bool, left: bool = True, unitriangular: bool = False
+    b: Builder,
+    out: Any,
+    a: Val,
+    rhs: Val,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
 ) -> Val:
     shape = shape_of(out)
     if out.numel() == 0:
@@ -286,7 +297,8 @@ def linalg_cross(b: Builder, out: Any, x: Val, y: Val, *, dim: int = -1) -> Val:
     left = [b.slice_dim(x, axis, i, i + 1) for i in range(3)]
     right = [b.slice_dim(y, axis, i, i + 1) for i in range(3)]
     parts = [
-        b.sub(b.mul(left[i], right[j]), b.mul(left[j], right[i])) for i, j in ((1, 2), (2, 0), (0, 1))
+        b.sub(b.mul(left[i], right[j]), b.mul(left[j], right[i]))
+        for i, j in ((1, 2), (2, 0), (0, 1))
     ]
     return b.concat(parts, axis)
 

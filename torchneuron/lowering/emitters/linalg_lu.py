@@ -106,7 +106,15 @@ def lu_factor(b: Builder, x: Val) -> tuple[Val, Val, Val, Val]:
 
 
 def _lu_column(
-    b: Builder, c: Val, rank: int, limit: int, columns: Val, pivots: Val, moves: Val, info: Val, start: Val
+    b: Builder,
+    c: Val,
+    rank: int,
+    limit: int,
+    columns: Val,
+    pivots: Val,
+    moves: Val,
+    info: Val,
+    start: Val,
 ) -> list[Val]:
     """Choose the pivot of column ``c`` of a panel that starts at row ``start``, divide, update the panel."""
     batch, rows, width = columns.shape
@@ -226,7 +234,11 @@ def linalg_lu(b: Builder, out: Any, x: Val, *, pivot: bool = True) -> tuple[Val,
     shapes = [shape_of(one) for one in out]
     if x.numel == 0:
         square = b.full(shapes[0], 0, x.dtype)
-        return identity_like(b, square), b.full(shapes[1], 0, x.dtype), b.full(shapes[2], 0, x.dtype)
+        return (
+            identity_like(b, square),
+            b.full(shapes[1], 0, x.dtype),
+            b.full(shapes[2], 0, x.dtype),
+        )
     lu, _, order, _ = lu_factor(b, batched(b, x))
     lower, upper = _halves(b, lu)
     parts = (_permutation(b, order, x.dtype), lower, upper)
@@ -237,7 +249,9 @@ def _halves(b: Builder, lu: Val) -> tuple[Val, Val]:
     """L (batch, m, k) with ones on its diagonal and U (batch, k, n)."""
     rank = min(lu.shape[1:])
     lower = triangle(b, b.slice_dim(lu, 2, 0, rank), upper=False, diagonal=-1)
-    return b.add(lower, identity_like(b, lower)), triangle(b, b.slice_dim(lu, 1, 0, rank), upper=True)
+    return b.add(lower, identity_like(b, lower)), triangle(
+        b, b.slice_dim(lu, 1, 0, rank), upper=True
+    )
 
 
 @emitter("aten.lu_unpack")
@@ -257,7 +271,14 @@ def lu_unpack(
 
 @emitter("aten.linalg_lu_solve")
 def linalg_lu_solve(
-    b: Builder, out: Any, lu: Val, pivots: Val, rhs: Val, *, left: bool = True, adjoint: bool = False
+    b: Builder,
+    out: Any,
+    lu: Val,
+    pivots: Val,
+    rhs: Val,
+    *,
+    left: bool = True,
+    adjoint: bool = False,
 ) -> Val:
     shape = shape_of(out)
     if out.numel() == 0:
@@ -280,7 +301,9 @@ def linalg_solve_ex(
     lu, pivots, order, info = lu_factor(b, batched(b, x))
     vector = len(shapes[0]) == x.ndim - 1
     shape = (*shapes[0], 1) if vector else shapes[0]
-    right = b.unsqueeze(b.broadcast_to(rhs, shapes[0]), -1) if vector else expanded(b, rhs, shape[:-2])
+    right = (
+        b.unsqueeze(b.broadcast_to(rhs, shapes[0]), -1) if vector else expanded(b, rhs, shape[:-2])
+    )
     batch = shape[:-2]
     factors = batched(b, expanded(b, b.reshape(lu, x.shape), batch))
     rows = (*batch, x.shape[-1])
@@ -329,9 +352,7 @@ def _factor_for_determinant(b: Builder, x: Val, strides: tuple[int, ...]) -> tup
 
 
 @emitter("aten._linalg_det", layout=True)
-def linalg_det(
-    b: Builder, out: Any, x: Val, *, strides: tuple[int, ...]
-) -> tuple[Val, Val, Val]:
+def linalg_det(b: Builder, out: Any, x: Val, *, strides: tuple[int, ...]) -> tuple[Val, Val, Val]:
     shapes = [shape_of(one) for one in out]
     if x.numel == 0:
         return b.full(shapes[0], 1, x.dtype), x, b.full(shapes[2], 0, _I32)
@@ -343,9 +364,7 @@ def linalg_det(
 
 
 @emitter("aten._linalg_slogdet", layout=True)
-def linalg_slogdet(
-    b: Builder, out: Any, x: Val, *, strides: tuple[int, ...]
-) -> tuple[Val, ...]:
+def linalg_slogdet(b: Builder, out: Any, x: Val, *, strides: tuple[int, ...]) -> tuple[Val, ...]:
     shapes = [shape_of(one) for one in out]
     if x.numel == 0:
         rest = (x, b.full(shapes[3], 0, _I32))

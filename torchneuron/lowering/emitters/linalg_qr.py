@@ -111,8 +111,8 @@ def _geqrf_shapes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @emitter("aten.linalg_householder_product", "aten.orgqr")
 def linalg_householder_product(b: Builder, out: Any, x: Val, tau: Val) -> Val:
-    if x.numel == 0:
-        return x
+    if x.numel == 0 or tau.numel == 0:
+        return identity_like(b, x)
     packed = batched(b, x)
     taus = b.reshape(tau, (packed.shape[0], tau.shape[-1]))
     return b.reshape(_orthogonal(b, packed, taus, x.shape[-1]), x.shape)

@@ -77,7 +77,13 @@ class _Adam:
         self._skip = _flag(b, options["found_inf"])
 
     def run(
-        self, params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, peaks: Tensors, steps: Tensors
+        self,
+        params: Tensors,
+        grads: Tensors,
+        means: Tensors,
+        squares: Tensors,
+        peaks: Tensors,
+        steps: Tensors,
     ) -> tuple[list[Val], list[Val], list[Val], list[Val], list[Val]]:
         """New parameters, gradients, first and second moments, and largest second moments."""
         result: tuple[list[Val], ...] = ([], [], [], [], [])
@@ -205,8 +211,12 @@ def fused_sgd(
                 rest = b.scalar(b.sub(1, _number(b, dampening)), dtype)
                 speed = b.add(kept, b.mul(gradient, rest))
             new_buffers.append(_store(b, skip, buffer, speed))
-            gradient = b.add(gradient, b.mul(speed, b.scalar(momentum, dtype))) if nesterov else speed
-        new_params.append(_store(b, skip, param, b.sub(weights, b.mul(gradient, b.scalar(lr, dtype)))))
+            gradient = (
+                b.add(gradient, b.mul(speed, b.scalar(momentum, dtype))) if nesterov else speed
+            )
+        new_params.append(
+            _store(b, skip, param, b.sub(weights, b.mul(gradient, b.scalar(lr, dtype))))
+        )
         new_grads.append(grad if grad_scale is None else _store(b, skip, grad, unscaled))
     return new_params, new_grads, new_buffers
 
@@ -247,7 +257,9 @@ def fused_adagrad(
         slowed = b.add(1, b.mul(b.sub(_number(b, step), 1), _number(b, lr_decay)))
         rate = b.scalar(b.div(_number(b, lr), slowed), dtype)
         scale = b.add(b.sqrt(total), b.scalar(eps, dtype))
-        new_params.append(_store(b, skip, param, b.sub(weights, b.div(b.mul(gradient, rate), scale))))
+        new_params.append(
+            _store(b, skip, param, b.sub(weights, b.div(b.mul(gradient, rate), scale)))
+        )
         new_grads.append(grad if grad_scale is None else _store(b, skip, grad, unscaled))
         new_sums.append(_store(b, skip, state, total))
     results = (new_params, new_grads, new_sums)

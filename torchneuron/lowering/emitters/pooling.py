@@ -86,7 +86,9 @@ def _taps(b: Builder, x: Val, axis: _Axis) -> Iterator[Val]:
     """For each tap, what it meets in every window, of the padded ``x``."""
     for tap in range(axis.taps):
         start = tap * axis.dilation
-        yield b.slice_dim(x, axis.dim, start, start + (axis.count - 1) * axis.stride + 1, axis.stride)
+        yield b.slice_dim(
+            x, axis.dim, start, start + (axis.count - 1) * axis.stride + 1, axis.stride
+        )
 
 
 def _covering(b: Builder, windows: Val, axis: _Axis, which: int, fill: Any) -> Val:

@@ -49,7 +49,9 @@ def _nearest_even(size: int, count: int, corners: bool, scale: float | None, rea
 
 def _nearest_exact(size: int, count: int, corners: bool, scale: float | None, real: Any) -> Rows:
     ratio = _ratio(size, count, scale, np.float32)
-    columns = [min(math.floor((np.float32(i) + np.float32(0.5)) * ratio), size - 1) for i in range(count)]
+    columns = [
+        min(math.floor((np.float32(i) + np.float32(0.5)) * ratio), size - 1) for i in range(count)
+    ]
     return Rows.picks(columns, size)
 
 
@@ -124,9 +126,7 @@ def _antialiased(width: int, kernel: Callable[[Any], Any]) -> Maker:
             centre = ratio * (real(i) + real(0.5))
             first = max(int(centre - support + real(0.5)), 0)
             last = min(int(centre + support + real(0.5)), size)
-            weights = [
-                kernel((real(j) - centre + real(0.5)) / stretch) for j in range(first, last)
-            ]
+            weights = [kernel((real(j) - centre + real(0.5)) / stretch) for j in range(first, last)]
             total = sum(weights)
             rows.append(
                 [(first + k, float(w / total)) for k, w in enumerate(weights) if total != 0]
