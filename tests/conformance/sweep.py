@@ -24,20 +24,12 @@ os.environ.setdefault("TORCHNEURON_FALLBACK", "allow")
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
-from tests.conformance.differences import BY_DESIGN
+from tests.conformance.compare import Case, apply, draws, judge, to_device
 
-# What these ops give is memory that nobody wrote.
-_UNWRITTEN = re.compile(r"empty")
 # Arguments that PyTorch wants on the CPU, whatever the device.
 _HOST_ARGUMENTS = {"tensor_split": 0}
-_WIDER = {
-    torch.bfloat16: torch.float64,
-    torch.float16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-}
 
 
 @dataclass
@@ -50,17 +42,6 @@ class Row:
     reason: str = ""
 
 
-@dataclass
-class Case:
-    """One sample of an op: a function of its inputs and what it gives on the CPU."""
-
-    function: Callable[..., Any]
-    inputs: tuple[Any, tuple[Any, ...], dict[str, Any]]
-    expected: Any
-    random: bool
-    host_argument: int | None
-
-
 def name_of(op: OpInfo) -> str:
     """The op's name in op_db, unique with its variant."""
     return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
@@ -70,19 +51,6 @@ def name_of(op: OpInfo) -> str:
 def ops() -> dict[str, OpInfo]:
     """All of op_db by name."""
     return {name_of(op): op for op in op_db}
-
-
-def to_device(value: Any, device: str) -> Any:
-    """The value with its tensors, and what names a device, on ``device``; in-place use is safe."""
-
-    def move(item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
-            moved = item.detach().to(device)
-            moved = moved.clone() if moved is item or device == "cpu" else moved
-            return moved.requires_grad_(item.requires_grad)
-        return torch.device(device) if isinstance(item, torch.device) or item == "cpu" else item
-
-    return tree_map(move, value)
 
 
 def gradients(outputs: Any, inputs: Any) -> list[Any]:
@@ -165,89 +133,23 @@ def _cases(
     grad = backward and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     for sample in op.sample_inputs("cpu", dtype, requires_grad=grad):
         inputs = (sample.input, sample.args, sample.kwargs)
-        state = torch.get_rng_state()
         try:
-            expected = _apply(function, to_device(inputs, "cpu"))
+            expected = apply(function, to_device(inputs, "cpu"))
+            random = draws(op.name, function, inputs)
         except Exception:
             continue
-        random = not torch.equal(state, torch.get_rng_state()) or bool(_UNWRITTEN.search(op.name))
-        yield Case(function, inputs, expected, random, _HOST_ARGUMENTS.get(op.name))
-
-
-def _apply(function: Callable[..., Any], inputs: tuple[Any, Any, Any]) -> Any:
-    return function(inputs[0], *inputs[1], **inputs[2])
+        yield Case(name_of(op), function, inputs, expected, random)
 
 
 def on_device(case: Case) -> Any:
     """What the case gives on the device."""
     first, args, kwargs = to_device(case.inputs, "neuron")
-    if case.host_argument is not None:
-        kept = case.inputs[1][case.host_argument]
-        args = (*args[: case.host_argument], kept, *args[case.host_argument + 1 :])
-    result = _apply(case.function, (first, args, kwargs))
+    if case.op in _HOST_ARGUMENTS:
+        position = _HOST_ARGUMENTS[case.op]
+        args = (*args[:position], case.inputs[1][position], *args[position + 1 :])
+    result = apply(case.function, (first, args, kwargs))
     torch.neuron.synchronize()
     return result
-
-
-def exact(case: Case) -> Any:
-    """What the case gives on the CPU in the next wider dtype."""
-
-    def widen(item: Any) -> Any:
-        if isinstance(item, torch.Tensor) and item.dtype in _WIDER:
-            return item.detach().to(_WIDER[item.dtype]).requires_grad_(item.requires_grad)
-        return _WIDER.get(item, item) if isinstance(item, torch.dtype) else item
-
-    return _apply(case.function, to_device(tree_map(widen, case.inputs), "cpu"))
-
-
-def compare(actual: Any, expected: Any, exact_values: bool) -> None:
-    """Raise AssertionError unless the results agree by PyTorch's default tolerances."""
-    left, right = tree_flatten(actual)[0], tree_flatten(expected)[0]
-    assert len(left) == len(right), f"{len(left)} results instead of {len(right)}"
-    for a, e in zip(left, right, strict=True):
-        if isinstance(e, torch.Tensor):
-            assert a.shape == e.shape and a.dtype == e.dtype, (a.shape, a.dtype, e.shape, e.dtype)
-            if exact_values and not e.is_sparse:
-                torch.testing.assert_close(a.cpu(), e, equal_nan=True)
-        elif exact_values:
-            assert a == e or (a != a and e != e), (a, e)
-
-
-def compare_with_exact(actual: Any, expected: Any, reference: Any) -> None:
-    """Raise AssertionError if a result is neither close to the reference nor closer than the CPU's.
-
-    For the ops in BY_DESIGN: their inexactness on the CPU is larger than the tolerance.
-    """
-    leaves = [tree_leaves(value) for value in (actual, expected, reference)]
-    for a, e, r in zip(*leaves, strict=True):
-        if not isinstance(e, torch.Tensor) or not (e.is_floating_point() or e.is_complex()):
-            compare(a, e, True)
-            continue
-        assert a.shape == e.shape, (a.shape, e.shape)
-        wide = r.detach().to(a.dtype)
-        try:
-            torch.testing.assert_close(a.detach().cpu(), wide, equal_nan=True)
-        except AssertionError:
-            if not _error(a, r) <= _error(e, r):
-                raise
-
-
-def _error(value: torch.Tensor, reference: torch.Tensor) -> float:
-    return float((value.detach().cpu().to(reference.dtype) - reference).abs().max())
-
-
-def judge(name: str, case: Case, actual: Any) -> str:
-    """Empty if the results are right, else the way in which they are wrong."""
-    try:
-        compare(actual, case.expected, not case.random)
-    except AssertionError as error:
-        if name not in BY_DESIGN:
-            return str(error)
-        try:
-            compare_with_exact(actual, case.expected, exact(case))
-        except AssertionError as worse:
-            return str(worse)
-    return ""
 
 
 def fallbacks() -> Counter[str]:
@@ -268,7 +170,7 @@ def run_op(
             actual = on_device(case)
         except Exception as error:
             return Row(name, "error", count, f"{type(error).__name__}: {str(error)[:300]}")
-        wrong = judge(name, case, actual)
+        wrong = judge(case, actual)
         if wrong:
             return Row(name, "wrong", count, wrong[:300].replace("\n", " "))
     if not count:

@@ -98,7 +98,7 @@ def test_chains_of_views_and_writes(data: st.DataObject) -> None:
         assert view_host.stride() == view_device.stride()
         assert view_host.storage_offset() == view_device.storage_offset()
         aliases.append((view_host, view_device))
-        name, write = WRITES[data.draw(st.integers(0, len(WRITES) - 1))]
+        _, write = WRITES[data.draw(st.integers(0, len(WRITES) - 1))]
         if _writable(view_host):
             write(view_host, step + 1)
             write(view_device, step + 1)

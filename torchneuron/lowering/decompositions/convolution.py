@@ -10,7 +10,9 @@ from torchneuron.lowering.registry import decomposition, shape_rule
 def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """(time, batch, channels) with (taps, channels, outputs)."""
     options = ([1], [pad], [1], False, [0], 1)
-    result = torch.ops.aten.convolution(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, *options)
+    result: Tensor = torch.ops.aten.convolution(
+        x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, *options
+    )
     return result.permute(2, 0, 1)
 
 

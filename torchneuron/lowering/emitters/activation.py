@@ -281,7 +281,8 @@ def _halves(b: Builder, x: Val, dim: int) -> tuple[Val, Val]:
 
 @emitter("aten.glu")
 def glu(b: Builder, out: Any, self: Val, dim: int = -1) -> Val:
-    value, gate = _halves(b, *in_opmath(b, out, self), dim)
+    (x,) = in_opmath(b, out, self)
+    value, gate = _halves(b, x, dim)
     return finish(b, b.mul(value, b.logistic(gate)), out)
 
 
@@ -324,8 +325,8 @@ def rrelu_with_noise_backward(
     grad_output: Val,
     self: Val,
     noise: Val,
-    lower: Number,
-    upper: Number,
+    lower: float,
+    upper: float,
     training: bool,
     self_is_result: bool,
 ) -> Val:

@@ -145,7 +145,7 @@ def _lu_column(
 
 def _update(b: Builder, x: Val, panel: Val, start: Val) -> Val:
     """``x``, its rows already exchanged, with the finished ``panel`` and the columns right of it updated."""
-    _, tall, wide = x.shape
+    wide = x.shape[2]
     width = panel.shape[2]
     first = b.convert(start, _I32)
     square = block(b, panel, start, 0, width, width)

@@ -51,7 +51,7 @@ def _line(b: Builder, i: Val) -> Val:
 
 
 def _reflector(b: Builder, alpha: Val, tail: Val) -> tuple[Val, Val]:
-    """(beta, tau), both (batch, 1, 1): the reflection takes (alpha, tail) to (beta, 0); tau is 0 if it is so already."""
+    """(beta, tau), both (batch, 1, 1): the reflection takes (alpha, tail) to (beta, 0); tau is 0 if it is that."""
     # Scaled by the largest element: squares of large numbers must not overflow.
     largest = b.reduce_max(b.max(b.abs(tail), b.abs(alpha)), [1], keepdim=True)
     scale = b.select(b.gt(largest, 0), largest, 1)

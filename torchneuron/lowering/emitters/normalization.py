@@ -121,10 +121,10 @@ class _BatchNorm:
                     _blend(b, running[1], unbiased, momentum),
                 )
         else:
-            assert running[0] is not None
-            assert running[1] is not None
             mean, variance = (
-                b.reshape(b.convert(value, wide.dtype), channels) for value in running
+                b.reshape(b.convert(value, wide.dtype), channels)
+                for value in running
+                if value is not None
             )
             centred = b.sub(wide, mean)
         inverse = _inverse_root(b, variance, eps)
@@ -264,9 +264,9 @@ def native_batch_norm_backward(
 ) -> list[Val | None]:
     x, grad, channels = _wide(b, input), _wide(b, grad_out), _per_channel(input)
     saved = (save_mean, save_invstd) if train else (running_mean, running_var)
-    assert saved[0] is not None
-    assert saved[1] is not None
-    mean, inverse = (b.reshape(b.convert(value, x.dtype), channels) for value in saved)
+    mean, inverse = (
+        b.reshape(b.convert(value, x.dtype), channels) for value in saved if value is not None
+    )
     if not train:
         inverse = _inverse_root(b, inverse, eps)
     dims, scaled = _batch_dims(input), b.mul(b.sub(x, mean), inverse)

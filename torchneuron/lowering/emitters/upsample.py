@@ -222,9 +222,9 @@ for _name, _rank, _maker in (
     ("upsample_bicubic2d", 2, _cubic),
 ):
     _register(_name, _rank, _maker, _maker, True)
-for _name, _maker in (
+for _name, _aa in (
     ("_upsample_bilinear2d_aa", _antialiased(2, _triangle)),
     ("_upsample_bicubic2d_aa", _antialiased(4, lambda x: _cubic_weight(x, -0.5))),
     ("_upsample_lanczos2d_aa", _antialiased(6, _lanczos)),
 ):
-    _register(_name, 2, _unless_equal(_maker), _maker, True)
+    _register(_name, 2, _unless_equal(_aa), _aa, True)

@@ -1,0 +1,160 @@
+"""Compares what a sample gives on the device with what it gives on the CPU."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tests.conformance.differences import BY_DESIGN, Kind
+
+Inputs = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+# What these ops give is memory that nobody wrote.
+_UNWRITTEN = re.compile("empty")
+_WIDER = {
+    torch.bfloat16: torch.float64,
+    torch.float16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+@dataclass
+class Case:
+    """One sample of an op: a function of its inputs and what it gives on the CPU."""
+
+    op: str
+    function: Callable[..., Any]
+    inputs: Inputs
+    expected: Any
+    random: bool
+
+
+def apply(function: Callable[..., Any], inputs: Inputs) -> Any:
+    """The function of a sample's inputs."""
+    return function(inputs[0], *inputs[1], **inputs[2])
+
+
+def to_device(value: Any, device: str) -> Any:
+    """The value with copies of its tensors on ``device``, and what names a device changed."""
+
+    def move(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            moved = item.detach().clone() if device == "cpu" else item.detach().to(device)
+            return moved.requires_grad_(item.requires_grad)
+        return torch.device(device) if isinstance(item, torch.device) or item == "cpu" else item
+
+    return tree_map(move, value)
+
+
+class _Draws(TorchDispatchMode):
+    """Sees whether an op takes random numbers, or gives memory that nobody wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        state = torch.get_rng_state()
+        result = func(*args, **(kwargs or {}))
+        self.found = self.found or not torch.equal(state, torch.get_rng_state())
+        return result
+
+
+def draws(op: str, function: Callable[..., Any], inputs: Inputs) -> bool:
+    """Whether the values of the result are up to chance."""
+    with _Draws() as mode:
+        apply(function, to_device(inputs, "cpu"))
+    return mode.found or _UNWRITTEN.search(op) is not None
+
+
+def judge(case: Case, actual: Any) -> str:
+    """Empty if the results are right, else the way in which they are wrong."""
+    try:
+        compare(actual, case.expected, not case.random)
+        return ""
+    except AssertionError as error:
+        difference = BY_DESIGN.get(case.op)
+        if difference is None or case.random:
+            return str(error)
+    try:
+        _CHECKS[difference.kind](case, actual)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def compare(actual: Any, expected: Any, exact: bool = True) -> None:
+    """Raise AssertionError unless the results agree by PyTorch's default tolerances.
+
+    Without ``exact`` only structure, shapes and dtypes must agree.
+    """
+    left, right = tree_leaves(actual), tree_leaves(expected)
+    assert len(left) == len(right), f"{len(left)} results instead of {len(right)}"
+    for a, e in zip(left, right, strict=True):
+        if isinstance(e, torch.Tensor):
+            assert a.shape == e.shape and a.dtype == e.dtype, (a.shape, a.dtype, e.shape, e.dtype)
+            if exact and not e.is_sparse:
+                torch.testing.assert_close(a.cpu(), e, equal_nan=True)
+        elif exact:
+            assert a == e or (a != a and e != e), (a, e)
+
+
+def _compare_rounding(case: Case, actual: Any) -> None:
+    reference = apply(case.function, to_device(tree_map(_widen, case.inputs), "cpu"))
+    leaves = [tree_leaves(value) for value in (actual, case.expected, reference)]
+    for a, e, exact in zip(*leaves, strict=True):
+        if not isinstance(e, torch.Tensor) or not (e.is_floating_point() or e.is_complex()):
+            compare(a, e)
+            continue
+        try:
+            compare(a, exact.to(e.dtype))
+        except AssertionError:
+            if not _error(a, exact) <= _error(e, exact):
+                raise
+
+
+def _widen(item: Any) -> Any:
+    if isinstance(item, torch.Tensor) and item.dtype in _WIDER:
+        return item.detach().to(_WIDER[item.dtype]).requires_grad_(item.requires_grad)
+    return _WIDER.get(item, item) if isinstance(item, torch.dtype) else item
+
+
+def _error(value: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((value.detach().cpu().to(exact.dtype) - exact).abs().max())
+
+
+def _compare_ties(case: Case, actual: Any) -> None:
+    values, indices = (leaf.cpu() for leaf in tree_leaves(actual))
+    compare(values, tree_leaves(case.expected)[0])
+    source = case.inputs[0]
+    if values.dim() < source.dim():
+        dim = next(d for d in range(source.dim()) if source.shape[:d] + source.shape[d + 1 :] == values.shape)
+        values, indices = values.unsqueeze(dim), indices.unsqueeze(dim)
+    assert any(
+        torch.equal(source.gather(dim, indices), values) for dim in range(source.dim())
+    ), "the indices select other values"
+
+
+def _compare_stable(case: Case, actual: Any) -> None:
+    first, args, kwargs = to_device(case.inputs, "cpu")
+    compare(actual, apply(case.function, (first, args, {**kwargs, "stable": True})))
+
+
+def _compare_dtype(case: Case, actual: Any) -> None:
+    compare(
+        [a.to(e.dtype) for a, e in zip(tree_leaves(actual), tree_leaves(case.expected), strict=True)],
+        case.expected,
+    )
+
+
+_CHECKS = {
+    Kind.ROUNDING: _compare_rounding,
+    Kind.TIES: _compare_ties,
+    Kind.STABLE: _compare_stable,
+    Kind.DTYPE: _compare_dtype,
+}
