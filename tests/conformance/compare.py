@@ -97,7 +97,8 @@ def compare(actual: Any, expected: Any, exact: bool = True) -> None:
     assert len(left) == len(right), f"{len(left)} results instead of {len(right)}"
     for a, e in zip(left, right, strict=True):
         if isinstance(e, torch.Tensor):
-            assert a.shape == e.shape and a.dtype == e.dtype, (a.shape, a.dtype, e.shape, e.dtype)
+            found, wanted = (a.shape, a.dtype), (e.shape, e.dtype)
+            assert found == wanted, f"{found} instead of {wanted}"
             if exact and not e.is_sparse:
                 torch.testing.assert_close(a.cpu(), e, equal_nan=True)
         elif exact:
@@ -131,13 +132,18 @@ def _error(value: torch.Tensor, exact: torch.Tensor) -> float:
 def _compare_ties(case: Case, actual: Any) -> None:
     values, indices = (leaf.cpu() for leaf in tree_leaves(actual))
     compare(values, tree_leaves(case.expected)[0])
-    source = case.inputs[0]
-    if values.dim() < source.dim():
-        dim = next(d for d in range(source.dim()) if source.shape[:d] + source.shape[d + 1 :] == values.shape)
-        values, indices = values.unsqueeze(dim), indices.unsqueeze(dim)
     assert any(
-        torch.equal(source.gather(dim, indices), values) for dim in range(source.dim())
+        _selects(case.inputs[0], dim, indices, values) for dim in range(case.inputs[0].dim())
     ), "the indices select other values"
+
+
+def _selects(source: torch.Tensor, dim: int, indices: torch.Tensor, values: torch.Tensor) -> bool:
+    if values.dim() < source.dim():
+        values, indices = values.unsqueeze(dim), indices.unsqueeze(dim)
+    rest = source.shape[:dim] + source.shape[dim + 1 :]
+    if rest != values.shape[:dim] + values.shape[dim + 1 :] or indices.max() >= source.shape[dim]:
+        return False
+    return torch.equal(source.gather(dim, indices), values)
 
 
 def _compare_stable(case: Case, actual: Any) -> None:
@@ -147,7 +153,10 @@ def _compare_stable(case: Case, actual: Any) -> None:
 
 def _compare_dtype(case: Case, actual: Any) -> None:
     compare(
-        [a.to(e.dtype) for a, e in zip(tree_leaves(actual), tree_leaves(case.expected), strict=True)],
+        [
+            a.to(e.dtype)
+            for a, e in zip(tree_leaves(actual), tree_leaves(case.expected), strict=True)
+        ],
         case.expected,
     )
 
