@@ -37,7 +37,7 @@ class Config:
     context: int = 64
     dropout: float = 0.0
     batch: int = 16
-    steps: int = 400
+    steps: int = 300
     warmup: int = 20
     peak_lr: float = 2e-3
     clip: float = 1.0

@@ -138,8 +138,13 @@ at::Tensor to_host(const at::Tensor& source) {
   if (plain.numel() == 0) {
     return at::empty_strided(plain.sizes(), plain.strides(), options);
   }
-  const ValuePtr value =
-      handle_of(*plain.unsafeGetTensorImpl()).value_or_undefined(plain.scalar_type());
+  runtime::StorageHandle& handle = handle_of(*plain.unsafeGetTensorImpl());
+  int64_t extent = 1;
+  for (int64_t dim = 0; dim < plain.dim(); ++dim) {
+    extent += (plain.size(dim) - 1) * plain.stride(dim);
+  }
+  runtime::check_in_bounds(*plain.unsafeGetTensorImpl(), handle, extent);
+  const ValuePtr value = handle.value_or_undefined(plain.scalar_type());
   const Value::State state = value->wait();
   if (state == Value::State::kFailed) {
     runtime::raise(*value->failure());

@@ -1,5 +1,6 @@
 #include "eager/signature.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/DefaultDtype.h>
@@ -74,9 +75,11 @@ class Taker {
     }
     const c10::ArrayRef<c10::IValue> items = value.toListRef();
     word(kTagList | items.size() << 8);
+    in_list_ = true;
     for (const c10::IValue& item : items) {
       item.isNone() ? word(kTagNone) : tensor(item.toTensor());
     }
+    in_list_ = false;
   }
 
   void tensor(const at::Tensor& tensor) {
@@ -100,6 +103,7 @@ class Taker {
     ref.value = ref.group == signature_.tensors.size()
                     ? ref.handle->value_or_undefined(impl->dtype().toScalarType())
                     : signature_.tensors[ref.group].value;
+    check_overlap(ref);
     describe(*impl, ref);
     signature_.tensors.push_back(std::move(ref));
   }
@@ -123,6 +127,20 @@ class Taker {
     return groups_.emplace(handle, static_cast<uint32_t>(count)).first->second;
   }
 
+  // PyTorch refuses to write to memory that another operand sees in another arrangement.
+  void check_overlap(const TensorRef& ref) {
+    if (in_list_ || ref.group == signature_.tensors.size()) {
+      return;
+    }
+    for (const TensorRef& other : signature_.tensors) {
+      if (other.handle == ref.handle && (other.written || ref.written)) {
+        at::assert_no_partial_overlap(
+            at::Tensor(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(ref.impl)),
+            at::Tensor(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(other.impl)));
+      }
+    }
+  }
+
   void describe(const at::TensorImpl& impl, TensorRef& ref) {
     const c10::ScalarType dtype = impl.dtype().toScalarType();
     const c10::IntArrayRef sizes = impl.sizes();
@@ -133,6 +151,7 @@ class Taker {
     }
     const bool empty = impl.numel() == 0;
     const auto itemsize = static_cast<int64_t>(impl.itemsize());
+    runtime::check_in_bounds(impl, *ref.handle, extent);
     ref.whole = empty || (impl.storage_offset() == 0 &&
                           extent * itemsize == static_cast<int64_t>(ref.handle->nbytes()));
     word(kTagTensor | static_cast<uint64_t>(dtype) << 8 |
@@ -311,6 +330,7 @@ class Taker {
   std::unordered_map<const runtime::StorageHandle*, uint32_t> groups_;
   size_t index_ = 0;
   bool written_ = false;
+  bool in_list_ = false;
 };
 
 }  // namespace

@@ -171,6 +171,16 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
 
 at::Scalar local_scalar_dense(const at::Tensor& self) { return to_host(self).item(); }
 
+// Where this holds `.data =` and Module.to put new contents into a tensor instead of replacing it, so
+// that optimizers and tied weights keep theirs. PyTorch's own rule leaves out PrivateUse1.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto is_plain = [](const at::Tensor& tensor) {
+    return (tensor.is_cpu() || tensor.is_privateuseone()) &&
+           tensor.key_set().has_any(c10::DispatchKeySet(c10::DispatchKey::Dense));
+  };
+  return is_plain(self) && is_plain(from);
+}
+
 void record_stream(at::Tensor& self, c10::Stream stream) {
   runtime::device_allocator().recordStream(self.storage().data_ptr(), stream);
 }
@@ -184,7 +194,7 @@ void resize_storage(const c10::Storage& storage, size_t nbytes) {
   c10::DataPtr previous = impl->set_data_ptr(runtime::allocate(nbytes, device));
   const size_t old_size = impl->nbytes();
   impl->set_nbytes(nbytes);
-  if (kept == 0 || !static_cast<runtime::StorageHandle*>(previous.get_context())->value()) {
+  if (kept == 0 || !runtime::handle_of(previous).value()) {
     return;
   }
   const auto bytes_of = [&](c10::Storage source) {
@@ -219,6 +229,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", &set_tensor);
   m.impl("set_", &set_empty);
   m.impl("is_set_to", &at::native::is_set_to);
+  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   m.impl("copy_", &copy_);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);

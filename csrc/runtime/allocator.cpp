@@ -41,7 +41,8 @@ std::string mebibytes(size_t bytes) {
 class Ledger {
  public:
   // False if the limit leaves no room.
-  bool charge(size_t bytes, size_t limit) {
+  bool charge(StorageHandle& handle, size_t limit) {
+    const size_t bytes = handle.nbytes();
     std::lock_guard<SpinLock> guard(lock_);
     if (used_ + bytes > limit) {
       return false;
@@ -50,14 +51,32 @@ class Ledger {
     each_count([](c10::CachingAllocator::Stat& stat) { stat.increase(1); });
     each_size([bytes](c10::CachingAllocator::Stat& stat) { stat.increase(bytes); });
     ++stats_.num_device_alloc;
+    handle.next = handles_;
+    if (handles_ != nullptr) {
+      handles_->previous = &handle;
+    }
+    handles_ = &handle;
     return true;
   }
-  void release(size_t bytes) {
+  void release(StorageHandle& handle) {
+    const size_t bytes = handle.nbytes();
     std::lock_guard<SpinLock> guard(lock_);
     used_ -= bytes;
     each_count([](c10::CachingAllocator::Stat& stat) { stat.decrease(1); });
     each_size([bytes](c10::CachingAllocator::Stat& stat) { stat.decrease(bytes); });
     ++stats_.num_device_free;
+    (handle.previous != nullptr ? handle.previous->next : handles_) = handle.next;
+    if (handle.next != nullptr) {
+      handle.next->previous = handle.previous;
+    }
+  }
+  StorageHandle* find(uintptr_t address) const {
+    std::lock_guard<SpinLock> guard(lock_);
+    StorageHandle* handle = handles_;
+    while (handle != nullptr && handle->address() != address) {
+      handle = handle->next;
+    }
+    return handle;
   }
   void note_retry() {
     std::lock_guard<SpinLock> guard(lock_);
@@ -108,18 +127,13 @@ class Ledger {
   mutable SpinLock lock_;
   size_t used_ = 0;
   DeviceStats stats_;
+  StorageHandle* handles_ = nullptr;
 };
 
 Ledger& ledger(c10::DeviceIndex device) {
   static auto* const ledgers =
       new std::array<Ledger, Runtime::kMaxDevices>();  // NOLINT: outlives all
   return (*ledgers)[static_cast<size_t>(device)];
-}
-
-void delete_handle(void* context) {
-  auto* handle = static_cast<StorageHandle*>(context);
-  ledger(handle->device()).release(handle->nbytes());
-  delete handle;  // NOLINT: DataPtr's contract is a raw context and a deleter
 }
 
 [[noreturn]] void raise_out_of_memory(size_t nbytes, c10::DeviceIndex device, size_t limit) {
@@ -189,20 +203,38 @@ AllocationScope::AllocationScope(const char* op) noexcept : previous_(t_operatio
 
 AllocationScope::~AllocationScope() { t_operation = previous_; }
 
+void delete_handle(void* context) {
+  auto* handle = static_cast<StorageHandle*>(context);
+  ledger(handle->device()).release(*handle);
+  delete handle;  // NOLINT: DataPtr's contract is a raw context and a deleter
+}
+
+StorageHandle& handle_at(const void* address) {
+  for (int device = 0; device < Runtime::instance().device_count(); ++device) {
+    StorageHandle* const handle = ledger(static_cast<c10::DeviceIndex>(device))
+                                      .find(reinterpret_cast<uintptr_t>(address));
+    if (handle != nullptr) {
+      return *handle;
+    }
+  }
+  TORCH_CHECK(false, "no neuron storage begins at the address ", address);
+}
+
 c10::DataPtr allocate(size_t nbytes, c10::DeviceIndex device) {
+  check_not_forked();
   Runtime& runtime = Runtime::instance();
   const size_t limit = runtime.memory_limit();
-  if (!ledger(device).charge(nbytes, limit)) {
+  const size_t span = (nbytes / kAlignment + 1) * kAlignment;
+  const uintptr_t address = g_next_address.fetch_add(span, std::memory_order_relaxed);
+  auto handle = std::make_unique<StorageHandle>(device, nbytes, address);
+  if (!ledger(device).charge(*handle, limit)) {
     // Tensors that another thread is about to free (autograd) may still be on their way.
     ledger(device).note_retry();
     runtime.synchronize(device);
-    if (!ledger(device).charge(nbytes, limit)) {
+    if (!ledger(device).charge(*handle, limit)) {
       raise_out_of_memory(nbytes, device, limit);
     }
   }
-  auto handle = std::make_unique<StorageHandle>(device, nbytes);
-  const size_t span = (nbytes / kAlignment + 1) * kAlignment;
-  const uintptr_t address = g_next_address.fetch_add(span, std::memory_order_relaxed);
   return {reinterpret_cast<void*>(address),  // NOLINT: a number, never followed
           handle.release(), &delete_handle, c10::Device(c10::DeviceType::PrivateUse1, device)};
 }

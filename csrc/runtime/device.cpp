@@ -33,10 +33,6 @@ void Runtime::configure(int device_count, size_t memory_limit,
 }
 
 void Runtime::start() {
-  TORCH_CHECK(!in_forked_child(),
-              "Cannot re-initialize neuron in a forked subprocess. To use neuron with "
-              "multiprocessing, you must use "
-              "the 'spawn' start method");
   std::lock_guard<std::recursive_mutex> guard(start_mutex_);
   if (initialized()) {
     return;
@@ -53,10 +49,6 @@ void Runtime::start() {
 }
 
 void Runtime::submit(c10::DeviceIndex device, Task&& task) {
-  TORCH_CHECK(!in_forked_child(),
-              "Cannot use neuron in a forked subprocess. To use neuron with multiprocessing, you "
-              "must use the "
-              "'spawn' start method");
   if (!blocking()) {
     queue(device).submit(std::move(task));
     return;

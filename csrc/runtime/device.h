@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "pjrt/client.h"
+#include "runtime/fork.h"
 #include "runtime/queue.h"
 #include "runtime/value.h"
 
@@ -43,6 +44,7 @@ class Runtime {
   bool initialized() const noexcept { return started_.load(std::memory_order_acquire); }
   // Starts the client and the launch queues if that has not happened yet.
   void ensure_started() {
+    check_not_forked();
     if (!initialized()) {
       start();
     }

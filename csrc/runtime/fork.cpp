@@ -1,5 +1,6 @@
 #include "runtime/fork.h"
 
+#include <c10/util/Exception.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -18,5 +19,11 @@ void watch_forks() {
 }
 
 bool in_forked_child() noexcept { return g_forked.load(std::memory_order_relaxed); }
+
+void check_not_forked() {
+  TORCH_CHECK(!in_forked_child(),
+              "Cannot use neuron in a forked subprocess. To use neuron with multiprocessing, you "
+              "must use the 'spawn' start method");
+}
 
 }  // namespace tn::runtime

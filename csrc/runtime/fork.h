@@ -9,4 +9,7 @@ void watch_forks();
 // True in a child forked after the client had started.
 bool in_forked_child() noexcept;
 
+// Raises RuntimeError in such a child, saying what to do instead.
+void check_not_forked();
+
 }  // namespace tn::runtime

@@ -30,11 +30,12 @@ class SpinLock {
 // a new value is seen by all of them.
 class StorageHandle {
  public:
-  StorageHandle(c10::DeviceIndex device, size_t nbytes) noexcept
-      : device_(device), nbytes_(nbytes) {}
+  StorageHandle(c10::DeviceIndex device, size_t nbytes, uintptr_t address) noexcept
+      : device_(device), nbytes_(nbytes), address_(address) {}
 
   c10::DeviceIndex device() const noexcept { return device_; }
   size_t nbytes() const noexcept { return nbytes_; }
+  uintptr_t address() const noexcept { return address_; }
 
   // The current value; null until something was written or asked for.
   ValuePtr value() const noexcept {
@@ -49,20 +50,36 @@ class StorageHandle {
   // The current value, made with `dtype` as an undefined one if there is none yet.
   ValuePtr value_or_undefined(c10::ScalarType dtype);
 
+  // Neighbours among the device's live handles; the allocator's, under its lock.
+  StorageHandle* previous = nullptr;
+  StorageHandle* next = nullptr;
+
  private:
   c10::DeviceIndex device_;
   size_t nbytes_;
+  uintptr_t address_;
   mutable SpinLock lock_;
   ValuePtr value_;
 };
 
-// The handle of a neuron storage. The context pointer is ours by construction: only our allocator
-// makes DataPtrs for this device.
-inline StorageHandle& handle_of(const c10::StorageImpl& storage) {
-  return *static_cast<StorageHandle*>(storage.data_ptr().get_context());
+// The deleter of our allocator's DataPtrs: it marks a context as a handle.
+void delete_handle(void* context);
+
+// The live handle at an address, for storages that PyTorch makes over the bare address (pickling,
+// DLPack). Raises RuntimeError if none begins there.
+StorageHandle& handle_at(const void* address);
+
+// The handle of a neuron storage.
+inline StorageHandle& handle_of(const c10::DataPtr& data) {
+  return data.get_deleter() == &delete_handle ? *static_cast<StorageHandle*>(data.get_context())
+                                              : handle_at(data.get());
 }
 inline StorageHandle& handle_of(const c10::TensorImpl& tensor) {
-  return handle_of(*tensor.unsafe_storage().unsafeGetStorageImpl());
+  return handle_of(tensor.unsafe_storage().data_ptr());
 }
+
+// Raises RuntimeError for a tensor that reaches beyond its storage; one can, after the storage was
+// made smaller. `extent` is the number of elements from its first to its last, counting both.
+void check_in_bounds(const c10::TensorImpl& tensor, const StorageHandle& handle, int64_t extent);
 
 }  // namespace tn::runtime

@@ -113,7 +113,7 @@ def test_a_training_step_computes_in_bfloat16_and_keeps_float32_weights() -> Non
         assert logits.dtype == torch.bfloat16
         assert loss.dtype == torch.float32
         loss.backward()
-        return loss.detach().cpu(), [p.grad.cpu() for p in model.parameters()]
+        return loss.detach().cpu(), [p.grad.cpu().clone() for p in model.parameters()]
 
     expected_loss, expected = step("cpu")
     loss, gradients = step("neuron")

@@ -25,19 +25,6 @@ import sys, torch
 x = torch.ones(4, device="neuron") + 1
 sys.exit(3)
 """,
-    "threads that still compute": """
-import threading, torch
-x = torch.ones(64, device="neuron")
-def work():
-    y = x
-    while True:
-        y = y + 1
-        if not threading.main_thread().is_alive():
-            break
-thread = threading.Thread(target=work, daemon=True)
-thread.start()
-x.sum().item()
-""",
     "use in an exit handler": """
 import atexit, torch
 x = torch.ones(4, device="neuron")

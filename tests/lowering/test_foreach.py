@@ -189,9 +189,9 @@ def test_views_of_one_storage() -> None:
 
 def test_equal_numbers_as_one_operand() -> None:
     """What the eager layer makes of a list of equal numbers: one 0-d operand, used for every tensor."""
-    from harness import execute
     from torch import fx
 
+    from tests.lowering.harness import execute
     from torchneuron.lowering import (
         FreshOutput,
         ProgramSpec,

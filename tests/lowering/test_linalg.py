@@ -92,7 +92,9 @@ def test_cross_and_matrix_exp() -> None:
         calls.append(call(aten.linalg_cross.default, x, y))
         calls.append(call(aten.linalg_cross.default, x, y[:1], dim=1))
     for dtype in _DTYPES:
-        for scale in (0.1, 1.0, 2.0):
+        # In float32 the exponential of larger matrices is less exact than the comparison, on the CPU too.
+        narrow = dtype in (torch.float32, torch.complex64)
+        for scale in (0.1, 0.5) if narrow else (0.1, 1.0, 2.0):
             calls.append(
                 call(aten.linalg_matrix_exp.default, scale * torch.randn(3, 4, 4, dtype=dtype))
             )

@@ -5,6 +5,7 @@ host memory and leave the sender with a device tensor over it; instead, a copy t
 tensor on the same device in the process that receives it.
 """
 
+import io
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -32,14 +33,12 @@ def _reduce_tensor(tensor: torch.Tensor) -> Reduced:
             "does not support crossing process boundaries. If you just want to transfer the data, "
             "call detach() on the tensor before serializing (e.g., putting it on the queue)."
         )
-    host = tensor.detach().cpu()
-    return _rebuild_tensor, (type(tensor), host, str(tensor.device), tensor.requires_grad)
+    copy = _packed(tensor.detach().cpu())
+    return _rebuild_tensor, (type(tensor), copy, str(tensor.device), tensor.requires_grad)
 
 
-def _rebuild_tensor(
-    kind: type, host: torch.Tensor, device: str, requires_grad: bool
-) -> torch.Tensor:
-    tensor = host.to(device)
+def _rebuild_tensor(kind: type, copy: bytes, device: str, requires_grad: bool) -> torch.Tensor:
+    tensor = _unpacked(copy).to(device)
     if issubclass(kind, torch.nn.Parameter):
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
@@ -49,10 +48,24 @@ def _reduce_storage(storage: torch.UntypedStorage) -> Reduced:
     if storage.device.type != "neuron":
         reduced: Reduced = reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
         return reduced
-    host = storage.to(device=torch.device("cpu"))
-    return _rebuild_storage, (host, str(storage.device))
+    host = torch.empty(0, dtype=torch.uint8).set_(storage.to(device=torch.device("cpu")))
+    return _rebuild_storage, (_packed(host), str(storage.device))
 
 
-def _rebuild_storage(host: torch.UntypedStorage, device: str) -> torch.UntypedStorage:
-    storage: torch.UntypedStorage = host.to(device=torch.device(device))
-    return storage
+def _rebuild_storage(copy: bytes, device: str) -> torch.UntypedStorage:
+    return _unpacked(copy).to(device).untyped_storage()
+
+
+# By value: shared host memory would be gone before a spawned process opens it, because nobody here
+# keeps the copy.
+
+
+def _packed(host: torch.Tensor) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(host, buffer)
+    return buffer.getvalue()
+
+
+def _unpacked(copy: bytes) -> torch.Tensor:
+    tensor: torch.Tensor = torch.load(io.BytesIO(copy), weights_only=True)
+    return tensor

@@ -24,6 +24,8 @@ def check(call: Call) -> None:
     _check_overlap(call)
     if name in ("aten::index", "aten::index_put", "aten::_index_put_impl_", "aten::index_put_"):
         _check_indices(call)
+    if name == "aten::random_":
+        _check_random_range(call)
     if name in _SAME_DTYPE:
         _check_same_dtype(call, name)
 
@@ -74,6 +76,19 @@ def _check_indices(call: Call) -> None:
     for item in call.args[1]:
         if isinstance(item, TensorArgument) and call.tensors[item.index].dtype not in _INDEX_DTYPES:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+
+
+def _check_random_range(call: Call) -> None:
+    bounds = {
+        argument.name: value
+        for argument, value in zip(call.op._schema.arguments, call.args, strict=True)
+        if argument.name in ("from", "to") and isinstance(value, int)
+    }
+    start, end = bounds.get("from", 0), bounds.get("to")
+    if end is not None and start >= end:
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={start} >= to={end}"
+        )
 
 
 def _check_same_dtype(call: Call, name: str) -> None:

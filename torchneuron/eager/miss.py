@@ -62,7 +62,16 @@ def resolve(
     try:
         return _resize(call, form) or _program(name, call, form, key)
     except LoweringError as error:
-        return _fall_back(name, str(error))
+        reason = str(error)
+        _release_frames(error)
+    return _fall_back(name, reason)
+
+
+def _release_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks: their frames lead to the caller's, whose tensors must not live on."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _form(name: str, call: Call) -> Functional | None:
