@@ -171,8 +171,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
 
 at::Scalar local_scalar_dense(const at::Tensor& self) { return to_host(self).item(); }
 
-// Where this holds `.data =` and Module.to put new contents into a tensor instead of replacing it, so
-// that optimizers and tied weights keep theirs. PyTorch's own rule leaves out PrivateUse1.
+// Where this holds `.data =` and Module.to put new contents into a tensor instead of replacing it,
+// so that optimizers and tied weights keep theirs. PyTorch's own rule leaves out PrivateUse1.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto is_plain = [](const at::Tensor& tensor) {
     return (tensor.is_cpu() || tensor.is_privateuseone()) &&

@@ -211,8 +211,8 @@ void delete_handle(void* context) {
 
 StorageHandle& handle_at(const void* address) {
   for (int device = 0; device < Runtime::instance().device_count(); ++device) {
-    StorageHandle* const handle = ledger(static_cast<c10::DeviceIndex>(device))
-                                      .find(reinterpret_cast<uintptr_t>(address));
+    StorageHandle* const handle =
+        ledger(static_cast<c10::DeviceIndex>(device)).find(reinterpret_cast<uintptr_t>(address));
     if (handle != nullptr) {
       return *handle;
     }
