@@ -208,17 +208,21 @@ void LaunchQueue::track(c10::StreamId stream, const pjrt::Buffer& buffer) {
 }
 
 void LaunchQueue::record(Task& task) {
-  EventStatePtr state = task.event;
+  // The launch thread itself waits, so that events complete in the order in which they were
+  // recorded: callbacks on the programs' completion come in any order.
   for (auto& [stream, events] : outstanding_) {
     if (task.stream >= 0 && stream != task.stream) {
       continue;
     }
     for (const pjrt::Event& event : events) {
-      state->add_pending();
-      event.on_ready([state](const pjrt::Error*) { state->finish_one(); });
+      try {
+        event.await();
+      } catch (const pjrt::Error&) {  // NOLINT: whoever reads the value gets the error
+      }
     }
+    events.clear();
   }
-  state->finish_one();
+  task.event->finish_one();
 }
 
 void LaunchQueue::synchronize(c10::StreamId stream) {
