@@ -47,6 +47,28 @@ class ScalarDescription:
     @property
     def example(self) -> Any: ...
 
+class Graph:
+    """A compiled graph: one callable, one program for each signature of its arguments."""
+
+    _boxed_call: bool
+
+    def __init__(
+        self,
+        name: str,
+        device: int,
+        number_operands: list[bool],
+        programs: int,
+        resolve: Callable[..., dict[str, Any]],
+        run_eagerly: Callable[[list[Any]], Any],
+    ) -> None: ...
+    def __call__(self, arguments: list[Any]) -> list[Any]: ...
+    @property
+    def programs(self) -> int: ...
+    @property
+    def calls(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+
 def configure(
     device_count: int, memory_limit: int, find_client: Callable[[], tuple[str, dict[str, Any]]]
 ) -> None: ...

@@ -53,7 +53,7 @@ py::dict hot_counters() {
 
 void forget_programs() {
   for (eager::Operator* op : eager::known_operators()) {
-    op->clear();
+    op->table().clear();
   }
 }
 

@@ -55,7 +55,7 @@ void gather_inputs(const Entry& entry, Signature& signature, runtime::Task& task
 }
 
 void make_outputs(const Entry& entry, const Signature& signature, runtime::Task& task,
-                  c10::SmallVector<at::Tensor, 4>& fresh) {
+                  c10::SmallVectorImpl<at::Tensor>& fresh) {
   for (const Output& output : entry.outputs) {
     auto value = c10::make_intrusive<Value>(Value::State::kPending, output.dtype, output.numel);
     task.outputs.push_back(value);
@@ -117,12 +117,23 @@ void push_returns(const Entry& entry, size_t argument_count,
 }
 
 void execute(const Entry& entry, Operator& op, Signature& signature, torch::jit::Stack& stack) {
-  const runtime::AllocationScope scope(op.name().c_str());
+  c10::SmallVector<at::Tensor, 4> fresh;
+  launch(entry, op.name().c_str(), signature, fresh);
+  if (entry.bounded) {
+    narrow_bounded(entry, fresh);
+  }
+  push_returns(entry, op.arguments().size(), fresh, stack);
+}
+
+}  // namespace
+
+void launch(const Entry& entry, const char* name, Signature& signature,
+            c10::SmallVectorImpl<at::Tensor>& fresh) {
+  const runtime::AllocationScope scope(name);
   runtime::Task task;
   task.stream = runtime::Runtime::instance().current_stream(signature.device);
   task.program = entry.program;
   gather_inputs(entry, signature, task);
-  c10::SmallVector<at::Tensor, 4> fresh;
   make_outputs(entry, signature, task, fresh);
   // From here on the storages refer to the new values; the task holds the old ones.
   for (size_t i = 0; i < entry.outputs.size(); ++i) {
@@ -134,13 +145,7 @@ void execute(const Entry& entry, Operator& op, Signature& signature, torch::jit:
     ref.value.reset();
   }
   runtime::Runtime::instance().submit(signature.device, std::move(task));
-  if (entry.bounded) {
-    narrow_bounded(entry, fresh);
-  }
-  push_returns(entry, op.arguments().size(), fresh, stack);
 }
-
-}  // namespace
 
 at::Tensor make_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
                        c10::DeviceIndex device, ValuePtr value, int64_t storage_numel) {
@@ -168,7 +173,7 @@ void run(Operator& op, torch::jit::Stack& stack) {
       continue;
     }
     const size_t hash = signature.hash();
-    EntryPtr entry = signature.cacheable ? op.find(signature, hash) : nullptr;
+    EntryPtr entry = signature.cacheable ? op.table().find(signature, hash) : nullptr;
     if (entry) {
       runtime::counters().signature_hits.fetch_add(1, std::memory_order_relaxed);
       if (entry->kind == Entry::Kind::kFallback) {
@@ -177,7 +182,7 @@ void run(Operator& op, torch::jit::Stack& stack) {
     } else {
       entry = resolve_miss(op, stack, signature);
       if (signature.cacheable) {
-        op.insert(signature, hash, entry);
+        op.table().insert(signature, hash, entry);
       }
     }
     switch (entry->kind) {

@@ -1,7 +1,8 @@
 #include "eager/operator.h"
 
 #include <algorithm>
-#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
 
 #include "eager/miss.h"
 
@@ -62,7 +63,7 @@ void Operator::ensure_policy() {
     return;
   }
   const std::vector<std::string> operands = ask_operand_arguments(name_);
-  std::unique_lock<std::shared_mutex> guard(mutex_);
+  const std::lock_guard<std::mutex> guard(policy_mutex_);
   if (policy_known_.load(std::memory_order_relaxed)) {
     return;
   }
@@ -72,28 +73,6 @@ void Operator::ensure_policy() {
         std::find(operands.begin(), operands.end(), schema[i].name()) != operands.end();
   }
   policy_known_.store(true, std::memory_order_release);
-}
-
-EntryPtr Operator::find(const Signature& signature, size_t hash) const {
-  std::shared_lock<std::shared_mutex> guard(mutex_);
-  const auto [begin, end] = table_.equal_range(hash);
-  for (auto it = begin; it != end; ++it) {
-    if (std::equal(signature.words.begin(), signature.words.end(), it->second.words.begin(),
-                   it->second.words.end())) {
-      return it->second.entry;
-    }
-  }
-  return nullptr;
-}
-
-void Operator::insert(const Signature& signature, size_t hash, EntryPtr entry) {
-  std::unique_lock<std::shared_mutex> guard(mutex_);
-  table_.emplace(hash, Slot{{signature.words.begin(), signature.words.end()}, std::move(entry)});
-}
-
-void Operator::clear() {
-  std::unique_lock<std::shared_mutex> guard(mutex_);
-  table_.clear();
 }
 
 Operator& operator_of(const c10::OperatorHandle& handle) {

@@ -6,13 +6,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <shared_mutex>
+#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "eager/entry.h"
 #include "eager/signature.h"
+#include "eager/table.h"
 
 namespace tn::eager {
 
@@ -30,25 +30,18 @@ class Operator {
   // Asks Python once which scalar arguments may be operands.
   void ensure_policy();
 
-  EntryPtr find(const Signature& signature, size_t hash) const;
-  void insert(const Signature& signature, size_t hash, EntryPtr entry);
-  // Forgets all programs (tests, changes of settings).
-  void clear();
+  // The programs by signature.
+  SignatureTable<Entry>& table() noexcept { return table_; }
 
   std::atomic<uint64_t> fallbacks{0};
 
  private:
-  struct Slot {
-    std::vector<uint64_t> words;
-    EntryPtr entry;
-  };
-
   c10::OperatorHandle handle_;
   std::string name_;
   std::vector<ArgumentPolicy> arguments_;
   std::atomic<bool> policy_known_{false};
-  mutable std::shared_mutex mutex_;
-  std::unordered_multimap<size_t, Slot> table_;
+  std::mutex policy_mutex_;
+  SignatureTable<Entry> table_;
 };
 
 // The state of an op, made on first use; lives as long as the process.

@@ -13,7 +13,7 @@ def metrics() -> dict[str, Any]:
     ``fallbacks`` (calls by op), ``lowering_seconds``, ``compile_seconds``, ``bytes_h2d``,
     ``bytes_d2h``, and a few more.
     """
-    from torchneuron.eager import counters
+    from torchneuron.program import counters
     from torchneuron.program import metrics as program
 
     counters.connect()
@@ -22,7 +22,7 @@ def metrics() -> dict[str, Any]:
 
 def reset_metrics() -> None:
     """Start all counters anew."""
-    from torchneuron.eager import counters
+    from torchneuron.program import counters
     from torchneuron.program import metrics as program
 
     counters.connect()
@@ -34,7 +34,7 @@ def metrics_report() -> str:
 
     Programs compiled and why, time by stage, hits by cache level, fallbacks with their lines.
     """
-    from torchneuron.eager import counters
+    from torchneuron.program import counters
     from torchneuron.program import metrics as program
 
     counters.connect()

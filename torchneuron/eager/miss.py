@@ -1,42 +1,20 @@
 """Resolves a call without a program: composite, resize, CPU fallback, or a program from the caches or the compiler."""
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 
 from torchneuron import _C
-from torchneuron.eager import checks, composites, counters
+from torchneuron.eager import checks, composites
 from torchneuron.eager.calls import Call, overload_of
 from torchneuron.eager.fallback import announce, user_line
 from torchneuron.eager.functional import Functional, functional_form, out_arguments, special_form
 from torchneuron.eager.plan import Built, build, infer
 from torchneuron.lowering.errors import LoweringError
-from torchneuron.program import Compiler, Toolchain, find_plugin, open_cache
-from torchneuron.program.options import xla_flags
-from torchneuron.targets import current_target
+from torchneuron.program.session import compile_flags, compiler, toolchain
 
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-
-
-@cache
-def _compiler() -> Compiler:
-    counters.connect()
-    return Compiler(_C.client, open_cache())
-
-
-@cache
-def _toolchain() -> Toolchain:
-    client = _C.client()
-    return Toolchain.current(
-        client.platform_name,
-        client.platform_version,
-        tuple(client.api_version),
-        current_target().name,
-        find_plugin().path,
-        xla_flags(client.platform_name),
-    )
 
 
 def resolve(
@@ -89,15 +67,15 @@ def _program(name: str, call: Call, form: Functional, key: bytes) -> dict[str, A
         return built[0]
 
     signature = name.encode() + b"\0" + key
-    program = _compiler().compile_program(
-        _toolchain().parts(signature),
+    program = compiler().compile_program(
+        toolchain().parts(signature),
         lower,
         {},
         _C.ordinal(call.device),
         op=name,
         signature=call.text(),
         graph=lambda: built[0].graph if built else "",
-        flags=xla_flags(_C.client().platform_name),
+        flags=compile_flags(),
     )
     return _plan(call, program.executable, program.metadata)
 

@@ -17,6 +17,7 @@ from torchneuron.lowering.spec import (
     ProgramSpec,
     ScalarInput,
     ScalarListInput,
+    StaticInput,
     StorageOutput,
     TensorInput,
 )
@@ -86,7 +87,7 @@ class _Parameters:
                 self.scalars[index] = Val(f"%n{index}", item.dtype, (), wrapped=item.wrapped)
             elif isinstance(item, ScalarListInput):
                 self.scalars[index] = Val(f"%n{index}", item.dtype, (item.length,))
-            elif item.dynamic_offset:
+            elif isinstance(item, TensorInput) and item.dynamic_offset:
                 self.offsets[index] = Val(f"%o{index}", _I64, ())
 
     def all(self) -> list[Val]:
@@ -105,6 +106,8 @@ class _Argument:
 
     def example(self) -> Any:
         """A meta tensor or the example number(s), for shape inference."""
+        if isinstance(self._spec, StaticInput):
+            return self._spec.value
         if isinstance(self._spec, ScalarInput):
             if not self._spec.wrapped:
                 return torch.empty((), dtype=self._spec.dtype, device="meta")
@@ -115,7 +118,9 @@ class _Argument:
             self._spec.sizes, self._spec.strides, dtype=self._spec.dtype, device="meta"
         )
 
-    def value(self) -> Val | list[Val]:
+    def value(self) -> Any:
+        if isinstance(self._spec, StaticInput):
+            return self._spec.value
         if self._value is None:
             if isinstance(self._spec, ScalarInput):
                 self._value = self._parameters.scalars[self._index]

@@ -68,6 +68,13 @@ class ScalarListInput:
 
 
 @dataclass(frozen=True)
+class StaticInput:
+    """A Python value that is part of the program: no operand."""
+
+    value: bool | int | float | complex | None
+
+
+@dataclass(frozen=True)
 class FreshOutput:
     """A result in a storage of its own; ``strides`` may be any dense permutation of ``sizes``."""
 
@@ -97,7 +104,7 @@ class ProgramSpec:
     """``inputs`` follow the graph's placeholders, ``outputs`` its output tuple."""
 
     storages: tuple[StorageSpec, ...]
-    inputs: tuple[TensorInput | ScalarInput | ScalarListInput, ...]
+    inputs: tuple[TensorInput | ScalarInput | ScalarListInput | StaticInput, ...]
     outputs: tuple[FreshOutput | StorageOutput, ...]
 
     def offset_operand(self, output: StorageOutput) -> int:

@@ -1,0 +1,1 @@
+"""``torch.compile(model, backend="neuron")``: what becomes of the graphs that TorchDynamo captures."""
