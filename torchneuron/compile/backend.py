@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import fx
 
-from torchneuron.compile import device_interface
+from torchneuron.compile import device_interface, failure
 from torchneuron.compile.compiled import CompiledGraph
 from torchneuron.compile.options import Options, parse
+from torchneuron.lowering.errors import LoweringError
 
 
 def neuron(
@@ -47,7 +48,13 @@ def neuron(
 def _compile(
     gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
 ) -> Callable[..., Any]:
-    compiled = CompiledGraph(gm, kind, options)
+    try:
+        compiled = CompiledGraph(gm, kind, options)
+    except LoweringError as error:
+        if options.fallback != "eager":
+            failure.advise(error, f"a {kind} graph")
+            raise
+        return failure.EagerGraph(f"a {kind} graph", gm.forward, error)
     if not compiled.captured.uses_device:
         # Tensors that the user keeps on the CPU stay there.
         return gm.forward

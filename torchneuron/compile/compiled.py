@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from torch import fx
 
 from torchneuron import _C
+from torchneuron.compile import failure, rng_state, stages
 from torchneuron.compile.captured import CapturedGraph
 from torchneuron.compile.options import Options
 from torchneuron.compile.specialize import Specialization
-from torchneuron.lowering.errors import LoweringError
+from torchneuron.program.compiler import Program
 from torchneuron.program.session import compile_flags, compiler, toolchain
 
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -22,7 +24,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class _Built:
+class Built:
     """A lowered specialisation, as the compiler wants it."""
 
     module: bytes
@@ -42,7 +44,12 @@ class CompiledGraph:
         self.name = f"graph {next(_numbers)} {kind}"
         self.options = options
         self._gm = gm
+        self._eager: failure.EagerGraph | None = None
+        self.compile_id = stages.current_compile_id()
+        start = time.perf_counter()
+        rng_state.correct_states(gm)
         self.captured = CapturedGraph(gm)
+        stages.tell_capture(self.name, kind, self.captured, start, self.compile_id)
         self.runner = _C.Graph(
             self.name,
             self.captured.device or 0,
@@ -65,14 +72,14 @@ class CompiledGraph:
         """The plan for a signature, as the core's ``plan_from`` reads it."""
         try:
             return self._plan(args, tensors, scalars, key, device)
-        except LoweringError as error:
-            if self.options.fallback == "eager":
-                return {"kind": "eager"}
-            error.add_note(
-                f"This is {self.name}. torch.compile(..., options={{'fallback': 'eager'}}) runs a "
-                "graph that cannot be lowered operation by operation."
-            )
-            raise
+        except failure.REFUSALS as error:
+            if self.options.fallback != "eager":
+                failure.advise(error, self.name)
+                raise
+            stages.tell("refuse", self.name, 0.0, self.compile_id, reason=str(error))
+            if self._eager is None:
+                self._eager = failure.EagerGraph(self.name, self._gm.forward, error)
+            return {"kind": "eager"}
 
     def _plan(
         self,
@@ -82,14 +89,47 @@ class CompiledGraph:
         key: bytes,
         device: int,
     ) -> dict[str, Any]:
-        def lower() -> _Built:
-            from torchneuron.lowering.lower import lower
+        program = self.program(
+            key, device, describe(args, tensors), lambda: self.lower(args, tensors, scalars)
+        )
+        return core_plan(self.name, program.executable, program.metadata)
 
-            special = Specialization(self.captured, args, tensors, scalars)
-            lowered = lower(self.captured.module, special.spec)
-            plan = special.plan(random=bool(lowered.rng_offset))
-            return _Built(lowered.module, lowered.rng_offset, lowered.roads, {"plan": plan})
+    def lower(
+        self,
+        args: tuple[Any, ...],
+        tensors: Sequence[_C.TensorDescription],
+        scalars: Sequence[_C.ScalarDescription],
+    ) -> Built:
+        """The program for the arguments of one call. Raises LoweringError."""
+        from torchneuron.lowering.lower import lower
+        from torchneuron.program.dump import stablehlo_text
 
+        start = time.perf_counter()
+        special = Specialization(self.captured, args, tensors, scalars)
+        lowered = lower(self.captured.module, special.spec)
+        size = len(lowered.module)
+        stages.tell(
+            "lower",
+            self.name,
+            time.perf_counter() - start,
+            self.compile_id,
+            text=lambda: stablehlo_text(lowered.module),
+            arguments=describe(args, tensors),
+            stablehlo_bytes=size,
+            roads=lowered.roads,
+        )
+        plan = special.plan(random=bool(lowered.rng_offset))
+        metadata = {"plan": plan, "stablehlo_bytes": size}
+        return Built(lowered.module, lowered.rng_offset, lowered.roads, metadata)
+
+    def program(
+        self, key: bytes, device: int, arguments: str, lower: Callable[[], Built]
+    ) -> Program:
+        """The program for the signature ``key`` on ``device``; ``lower`` is called if there is none.
+
+        ``arguments`` describes them to people.
+        """
+        start = time.perf_counter()
         signature = self.captured.digest.encode() + b"\0" + key
         program = compiler().compile_program(
             toolchain().parts(signature),
@@ -97,18 +137,20 @@ class CompiledGraph:
             {},
             _C.ordinal(device),
             op=self.name,
-            signature=_describe(args, tensors),
+            signature=arguments,
             graph=lambda: str(self.captured.module.graph),
             flags=compile_flags(),
         )
-        return _core_plan(self.name, program.executable, program.metadata)
+        stages.tell_program(self.name, program, arguments, start, self.compile_id)
+        return program
 
     def _run_eagerly(self, args: list[Any]) -> Sequence[Any]:
-        results = self._gm(*args)
-        return results if isinstance(results, (tuple, list)) else (results,)
+        assert self._eager is not None, "only a graph that was refused runs eagerly"
+        return self._eager(args)
 
 
-def _core_plan(name: str, executable: Any, metadata: dict[str, Any]) -> dict[str, Any]:
+def core_plan(name: str, executable: Any, metadata: dict[str, Any]) -> dict[str, Any]:
+    """A program and the metadata it is kept with, as the core's ``plan_from`` reads them."""
     plan: dict[str, Any] = metadata["plan"]
     return {
         "kind": "program",
@@ -135,7 +177,7 @@ def _is_float(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (float, torch.SymFloat))
 
 
-def _describe(args: Sequence[Any], tensors: Sequence[_C.TensorDescription]) -> str:
+def describe(args: Sequence[Any], tensors: Sequence[_C.TensorDescription]) -> str:
     """The arguments, as the metrics show them."""
 
     def one(argument: Any) -> str:

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from torchneuron.lowering import registry, torch_mlir_ops
+from torchneuron.lowering import origin, registry, torch_mlir_ops
 from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.errors import LoweringError
 
@@ -116,7 +116,8 @@ class Interpreter:
             elif node.op == "get_attr":
                 env[node] = self._attribute(gm, str(node.target))
             elif node.op == "call_function":
-                env[node] = self._call(node, env)
+                with _located(node):
+                    env[node] = self._call(node, env)
             elif node.op == "output":
                 results = (
                     node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
@@ -319,6 +320,21 @@ def _naming(op: OpOverload, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise LoweringError(op, f"its {what} failed: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _located(node: fx.Node) -> Iterator[None]:
+    """Name the op and the user's line in what goes wrong at ``node``."""
+    try:
+        yield
+    except _Mutation:
+        raise
+    except LoweringError as error:
+        error.locate(origin.line_of(node))
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise LoweringError(node.target, reason, origin.line_of(node)) from error
 
 
 def _strides(first: Callable[[], Any] | None) -> tuple[int, ...]:
