@@ -34,8 +34,8 @@ std::vector<at::Tensor> adopt_host_tensors(torch::jit::Stack& stack, c10::Device
 
 at::Tensor view_of(const at::Tensor& base, const Result& result) {
   auto impl = c10::make_intrusive<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(base.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(result.dtype));
+      c10::Storage(base.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(result.dtype));
   impl->set_sizes_and_strides(result.sizes, result.strides, base.storage_offset() + result.offset);
   return at::Tensor(std::move(impl));
 }
