@@ -41,11 +41,13 @@ def _dims(value: Any) -> list[int]:
 
 
 def _check_dims(call: Call, name: str) -> None:
-    first = next(_tensors(call), None)
+    arguments = call.op._schema.arguments
+    # A list has its own checks, and the first tensor by itself would be an `out=`.
+    first = None if isinstance(call.args[0], list) else next(_tensors(call), None)
     if first is None or name in _RESULT_DIM:
         return
     limit = max(len(first.sizes), 1)
-    for argument, value in zip(call.op._schema.arguments, call.args, strict=True):
+    for argument, value in zip(arguments, call.args, strict=True):
         if argument.name not in ("dim", "dims"):
             continue
         for dim in _dims(value):

@@ -87,6 +87,12 @@ _SPECIAL: dict[str, Callable[[], Functional]] = {
     "aten::native_batch_norm": lambda: Functional(
         aten._native_batch_norm_legit_functional.default, (0, 1, 2, 3, 4, 5, 6, 7), 3, (3, 4)
     ),
+    "aten::native_batch_norm.out": lambda: Functional(
+        aten._native_batch_norm_legit_functional.default,
+        (0, 1, 2, 3, 4, 5, 6, 7),
+        0,
+        (8, 9, 10, 3, 4),
+    ),
 }
 
 
@@ -101,7 +107,9 @@ def functional_form(op: OpOverload) -> Functional | None:
     for candidate in _candidates(op):
         args = _match(candidate, op, outs if outs else ())
         if args is not None:
-            return Functional(candidate, args, _fresh_returns(op), tuple(writes))
+            # A functional form gives what the op returns first, then what it changes besides.
+            changed = [i for i in writes if i not in outs]
+            return Functional(candidate, args, _fresh_returns(op), (*outs, *changed))
     return None
 
 

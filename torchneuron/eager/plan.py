@@ -87,9 +87,11 @@ def _meta_arguments(call: Call, form: Functional) -> tuple[list[Any], dict[str, 
 
 def infer(call: Call, form: Functional) -> list[Any]:
     """Shape inference on the meta device: the outputs of the functional op, one for each of its return values."""
+    from torchneuron.lowering.interpreter import infer as infer_op
+
     args, kwargs = _meta_arguments(call, form)
     try:
-        result = form.op(*args, **kwargs)
+        result = infer_op(form.op, args, kwargs)
     except NotImplementedError as error:
         # No meta kernel, so that the result's shape is unknown. A CPU tensor among the operands is caught earlier.
         raise LoweringError(str(form.op), "PyTorch cannot infer its result's shape") from error

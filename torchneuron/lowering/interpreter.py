@@ -8,6 +8,7 @@ functionalisation.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
@@ -89,9 +90,27 @@ def infer(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -
         return op(*args, **kwargs)
     if rule := registry.find_shape_rule(op):
         return rule(*args, **kwargs)
-    if any(a.name == "device" for a in op._schema.arguments):
+    if any(a.name == "device" and a.kwarg_only for a in op._schema.arguments):
         kwargs["device"] = _META
-    return op(*args, **kwargs)
+    try:
+        result = op(*args, **kwargs)
+    except NotImplementedError:
+        # No Meta kernel; a decomposition tells as much.
+        expanded = registry.find_decomposition(op)
+        if expanded is None:
+            raise
+        result = expanded.function(*args, **kwargs)
+    return _wanted(op, args, kwargs, result)
+
+
+def _wanted(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Any:
+    """The result without the gradients that ``output_mask`` declines: some Meta kernels give them."""
+    names = [argument.name for argument in op._schema.arguments]
+    if "output_mask" not in names:
+        return result
+    position = names.index("output_mask")
+    mask = args[position] if position < len(args) else kwargs["output_mask"]
+    return tuple(one if asked else None for one, asked in zip(result, mask, strict=True))
 
 
 class Interpreter:
@@ -192,7 +211,7 @@ class Interpreter:
             result = torch_mlir_ops.emit(self.builder, op, args, kwargs, out)
         elif registry.is_composite(op):
             self.roads[name] = "decomposition"
-            result = self._expand(op, op.decompose, args, kwargs)
+            result = self._expand(op, partial(_decompose, op), args, kwargs)
         else:
             raise LoweringError(op)
         return _checked(op, result, out)
@@ -309,6 +328,12 @@ class _HostData(TorchFunctionMode):
         if func in (torch.tensor, torch.as_tensor, torch.asarray):
             kwargs["device"] = None
         return func(*args, **kwargs)
+
+
+def _decompose(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """The op's own composite kernel. A function mode would call the op anew and never come to it."""
+    with torch._C.DisableTorchFunction():
+        return op.decompose(*args, **kwargs)
 
 
 @contextmanager
