@@ -73,6 +73,20 @@ def _exp2(b: Builder, x: Val) -> Val:
     return b.pow(2.0, x)
 
 
+def _erfinv(b: Builder, x: Val) -> Val:
+    """CHLO's, made exact to rounding by a step of Newton's method on the smaller of erf and erfc."""
+    size = b.abs(x)
+    first = b.chlo("erf_inv", size)
+    excess = b.select(
+        b.lt(size, 0.5),
+        b.sub(b.erf(first), size),
+        b.sub(b.sub(1, size), b.chlo("erfc", first)),
+    )
+    slope = b.mul(b.exp(b.neg(b.mul(first, first))), 2.0 / math.sqrt(math.pi))
+    value = b.select(b.isfinite(first), b.sub(first, b.div(excess, slope)), first)
+    return b.select(signbit(b, x), b.neg(value), value)
+
+
 def _sinc(b: Builder, x: Val) -> Val:
     scaled = b.mul(x, math.pi)
     return b.select(b.eq(x, 0), 1, b.div(b.sin(scaled), scaled))
@@ -93,10 +107,9 @@ _FUNCTIONS: dict[tuple[str, ...], Function] = {
     ("cos",): lambda b, x: b.cos(x),
     ("cosh",): _cosh,
     ("deg2rad",): lambda b, x: b.mul(x, math.pi / 180.0),
-    ("digamma", "special_digamma"): lambda b, x: _digamma(b, x),
     ("erf", "special_erf"): lambda b, x: b.erf(x),
     ("erfc", "special_erfc"): lambda b, x: b.chlo("erfc", x),
-    ("erfinv", "special_erfinv"): lambda b, x: b.chlo("erf_inv", x),
+    ("erfinv", "special_erfinv"): _erfinv,
     ("exp",): lambda b, x: b.exp(x),
     ("exp2", "special_exp2"): _exp2,
     ("expm1", "special_expm1"): lambda b, x: b.expm1(x),
@@ -120,43 +133,6 @@ _FUNCTIONS: dict[tuple[str, ...], Function] = {
 
 for _names, _function in _FUNCTIONS.items():
     _register(_names, _function)
-
-
-def _digamma(b: Builder, x: Val) -> Val:
-    # At its poles PyTorch gives -inf for 0.0, inf for -0.0, NaN for negative integers.
-    pole = b.select(signbit(b, x), float("inf"), b.full(x.shape, float("-inf"), x.dtype))
-    return b.select(b.eq(x, 0), pole, b.chlo("digamma", x))
-
-
-@emitter("aten.polygamma")
-def polygamma(b: Builder, out: Any, n: int, x: Val) -> Val:
-    (value,) = in_opmath(b, out, x)
-    if n == 0:
-        return finish(b, _digamma(b, value), out)
-    if n == 1:
-        return finish(b, _trigamma(b, value), out)
-    factor = float(math.factorial(n)) * (1 if n % 2 else -1)
-    return finish(
-        b, b.mul(b.chlo("zeta", b.full(value.shape, n + 1, value.dtype), value), factor), out
-    )
-
-
-def _trigamma(b: Builder, x: Val) -> Val:
-    """Reflection to x >= 0.5, recurrence to x >= 6.5, asymptotic series."""
-    reflect = b.lt(x, 0.5)
-    sine = b.sin(b.mul(x, math.pi))
-    mirrored = b.neg(b.div(math.pi * math.pi, b.mul(sine, sine)))
-    total = b.select(reflect, mirrored, b.full(x.shape, 0, x.dtype))
-    x = b.select(reflect, b.sub(1, x), x)
-    for _ in range(6):
-        total = b.add(total, b.div(1, b.mul(x, x)))
-        x = b.add(x, 1)
-    inverse = b.div(1, b.mul(x, x))
-    series = b.sub(1.0 / 30, b.div(inverse, 42))
-    series = b.mul(inverse, b.sub(1.0 / 6, b.mul(inverse, series)))
-    series = b.div(b.add(b.add(b.div(0.5, x), 1), series), x)
-    total = b.add(total, series)
-    return b.select(reflect, b.neg(total), total)
 
 
 # Signs and magnitudes

@@ -1,4 +1,4 @@
-"""Special functions: modified Bessel functions, erfcx, zeta, orthogonal polynomials."""
+"""Special functions: modified Bessel functions, erfcx, orthogonal polynomials."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -154,11 +154,6 @@ def _register(name: str, function: Callable[[Builder, Val], Val]) -> None:
 
 for _name, _function in _FUNCTIONS.items():
     _register(_name, _function)
-
-
-@emitter("aten.special_zeta", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar")
-def special_zeta(b: Builder, out: Any, x: Arg, q: Arg) -> Val:
-    return finish(b, b.chlo("zeta", *b.together(*in_opmath(b, out, x, q))), out)
 
 
 # Orthogonal polynomials p_n(x) with p_0 = 1 and p_1 = slope x + constant. ``step`` gives p_(k+1)
