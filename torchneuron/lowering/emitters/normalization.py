@@ -18,33 +18,50 @@ from torchneuron.lowering.registry import emitter
 _LANES = 16
 
 
-def _sum_to(b: Builder, x: Val, dims: Sequence[int]) -> Val:
-    """The sum over ``dims``, kept as 1s; the last dimensions first, which CPUs do faster than all at once."""
-    shape = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
+def _sums_to(b: Builder, values: Sequence[Val], dims: Sequence[int]) -> list[Val]:
+    """The sums over ``dims``, kept as 1s, of values of one shape, in one pass over what they are computed of.
+
+    The last dimensions go first, which CPUs do faster than all at once.
+    """
     groups: list[list[int]] = []
     for dim in sorted(dims, reverse=True):
         if groups and dim == groups[-1][0] - 1:
             groups[-1].insert(0, dim)
         else:
             groups.append([dim])
+    sums = list(values)
     for group in groups:
-        if group[-1] == x.ndim - 1:
-            x = _sum_last(b, x, len(group))
-        else:
-            x = b.reduce_sum(x, group, True)
-    return b.reshape(x, shape)
+        sums = (
+            _sum_last(b, sums, group[0]) if group[-1] == sums[0].ndim - 1 else _sum(b, sums, group)
+        )
+    return sums
 
 
-def _sum_last(b: Builder, x: Val, count: int) -> Val:
-    """The sum over the last ``count`` dimensions, kept as 1s."""
-    leading = x.shape[: x.ndim - count]
-    length = math.prod(x.shape[x.ndim - count :])
-    kept = (*leading, *[1] * count)
+def _sum(b: Builder, values: Sequence[Val], dims: Sequence[int]) -> list[Val]:
+    """The sums over ``dims``, kept as 1s, in one reduction."""
+    number = len(values)
+
+    def accumulate(*operands: Val) -> list[Val]:
+        return [b.add(*pair) for pair in zip(operands[:number], operands[number:], strict=True)]
+
+    sums = b.reduce(values, [0] * number, list(dims), accumulate)
+    shape = [1 if dim in dims else size for dim, size in enumerate(values[0].shape)]
+    return [b.reshape(value, shape) for value in sums]
+
+
+def _sum_last(b: Builder, values: Sequence[Val], first: int) -> list[Val]:
+    """The sums over the dimensions from ``first`` on, kept as 1s."""
+    shape = values[0].shape
+    leading, length = shape[:first], math.prod(shape[first:])
     if length % _LANES or length < 4 * _LANES:
-        return b.reshape(b.reduce_sum(x, range(x.ndim - count, x.ndim)), kept)
-    lanes = b.reshape(x, (*leading, length // _LANES, _LANES))
-    partial = b.reduce_sum(lanes, [len(leading)])
-    return b.reshape(b.reduce_sum(partial, [len(leading)]), kept)
+        return _sum(b, values, range(first, len(shape)))
+    lanes = [b.reshape(value, (*leading, length // _LANES, _LANES)) for value in values]
+    sums = _sum(b, _sum(b, lanes, [first]), [first + 1])
+    return [b.reshape(value, (*leading, *[1] * (len(shape) - first))) for value in sums]
+
+
+def _sum_to(b: Builder, x: Val, dims: Sequence[int]) -> Val:
+    return _sums_to(b, [x], dims)[0]
 
 
 def _mean_to(b: Builder, x: Val, dims: Sequence[int]) -> Val:
@@ -87,10 +104,10 @@ def _batch_dims(x: Val) -> list[int]:
 
 
 def _blend(b: Builder, running: Val, current: Val, momentum: Val | Number) -> Val:
-    """The running statistic's next value."""
+    """The running statistic's next value, in the dtype of ``current``."""
     old, new = b.convert(running, current.dtype), b.reshape(current, running.shape)
     share = b.scalar(momentum, current.dtype)
-    return b.convert(b.add(b.mul(share, new), b.mul(b.sub(1, share), old)), running.dtype)
+    return b.add(b.mul(share, new), b.mul(b.sub(1, share), old))
 
 
 class _BatchNorm:
@@ -140,6 +157,14 @@ class _BatchNorm:
             for value, like in zip((self.mean, self.inverse), out[1:3], strict=True)
         ]
         return [finish(b, self.result, out[0]), *saved]
+
+    def running(self, b: Builder, out: Sequence[Any]) -> list[Val]:
+        """The running statistics' next values, in the dtypes of ``out``."""
+        return [
+            b.convert(value, like.dtype)
+            for value, like in zip(self.new_running, out, strict=True)
+            if value is not None
+        ]
 
 
 @emitter("aten.native_batch_norm", static=("eps",))
@@ -202,10 +227,10 @@ def batch_norm_functional(
     training: bool,
     momentum: Val | Number,
     eps: float,
-) -> list[Val | None]:
+) -> list[Val]:
     running = (running_mean, running_var)
     norm = _BatchNorm(b, input, weight, bias, running, training, momentum, eps)
-    return [*norm.outputs(b, out), *norm.new_running]
+    return [*norm.outputs(b, out), *norm.running(b, out[3:])]
 
 
 @emitter("aten._batch_norm_with_update_functional", static=("eps",))
@@ -219,10 +244,10 @@ def batch_norm_with_update(
     running_var: Val,
     momentum: Val | Number,
     eps: float,
-) -> list[Val | None]:
+) -> list[Val]:
     running = (running_mean, running_var)
     norm = _BatchNorm(b, input, weight, bias, running, True, momentum, eps)
-    return [*norm.outputs(b, out), _no_reserve(b, out), *norm.new_running]
+    return [*norm.outputs(b, out), _no_reserve(b, out), *norm.running(b, out[4:])]
 
 
 @emitter("aten._batch_norm_no_update", static=("eps",))
@@ -270,7 +295,7 @@ def native_batch_norm_backward(
     if not train:
         inverse = _inverse_root(b, inverse, eps)
     dims, scaled = _batch_dims(input), b.mul(b.sub(x, mean), inverse)
-    sum_grad, sum_product = _sum_to(b, grad, dims), _sum_to(b, b.mul(grad, scaled), dims)
+    sum_grad, sum_product = _sums_to(b, [grad, b.mul(grad, scaled)], dims)
     grad_input: Val | None = None
     if output_mask[0]:
         if train:
@@ -279,6 +304,13 @@ def native_batch_norm_backward(
             grad = b.sub(grad, common)
         grad_input = _affine(b, b.mul(grad, inverse), weight, None, channels)
     return _masked(b, out, output_mask, [grad_input, sum_product, sum_grad])
+
+
+def _without_statistics(b: Builder, grad: Val, scaled: Val, dims: Sequence[int]) -> Val:
+    """``grad`` less what the mean and the deviation over ``dims`` take of it; ``scaled`` is the normalized input."""
+    count = math.prod(grad.shape[dim] for dim in dims)
+    total, product = _sums_to(b, [grad, b.mul(grad, scaled)], dims)
+    return b.sub(b.sub(grad, b.div(total, count)), b.mul(scaled, b.div(product, count)))
 
 
 def _masked(
@@ -366,10 +398,9 @@ def native_layer_norm_backward(
     grad_input: Val | None = None
     if output_mask[0]:
         inner = _affine(b, grad, weight, None, shape)
-        along = b.mul(scaled, _mean_to(b, b.mul(inner, scaled), dims))
-        grad_input = b.mul(b.sub(b.sub(inner, _mean_to(b, inner, dims)), along), inverse)
+        grad_input = b.mul(_without_statistics(b, inner, scaled, dims), inverse)
     outer = list(range(input.ndim - len(normalized_shape)))
-    sums = [b.reduce_sum(value, outer) for value in (b.mul(grad, scaled), grad)]
+    sums = _sum(b, [b.mul(grad, scaled), grad], outer)
     return _masked(b, out, output_mask, [grad_input, *sums])
 
 
@@ -469,9 +500,8 @@ def native_group_norm_backward(
     grad_input: Val | None = None
     if output_mask[0]:
         inner = _affine(b, grad, weight, None, (1, group, C // group, 1))
-        along = b.mul(scaled, _mean_to(b, b.mul(inner, scaled), [2, 3]))
-        grad_input = b.mul(b.sub(b.sub(inner, _mean_to(b, inner, [2, 3])), along), inverse)
-    sums = [_sum_to(b, value, [0, 3]) for value in (b.mul(grad, scaled), grad)]
+        grad_input = b.mul(_without_statistics(b, inner, scaled, [2, 3]), inverse)
+    sums = _sums_to(b, [b.mul(grad, scaled), grad], [0, 3])
     return _masked(b, out, output_mask, [grad_input, *sums])
 
 
