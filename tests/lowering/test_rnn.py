@@ -21,6 +21,8 @@ def test_lstm() -> None:
     cell = aten._thnn_fused_lstm_cell.default
     expected = _lstm(input_gates + hidden_gates + biases[0] + biases[1], cx)
     run_op(cell, input_gates, hidden_gates, cx, *biases, expected=expected)
+    expected = _lstm(input_gates + hidden_gates, cx)
+    run_op(cell, input_gates, hidden_gates, cx, expected=expected)
 
 
 def test_lstm_gradient() -> None:

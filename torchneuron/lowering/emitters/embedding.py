@@ -189,8 +189,13 @@ def embedding_bag(
 
 
 def _fitted(b: Builder, value: Val, like: torch.Tensor) -> Val:
-    """``value``, or zeros where the device's convention has another shape because nothing reads it."""
+    """``value``, or zeros where the device's convention has another shape because nothing reads it.
+
+    One more number than there are bags is asked for where the last offset is included.
+    """
     shape = shape_of(like)
+    if value.ndim == 1 and shape == (value.numel + 1,):
+        value = b.pad(value, [0], [1])
     return b.convert(value, like.dtype) if value.shape == shape else b.full(shape, 0, like.dtype)
 
 
@@ -210,6 +215,7 @@ def embedding_bag_dense_backward(
     padding_idx: int = -1,
 ) -> Val:
     wide = b.convert(grad, opmath(grad.dtype))
+    bag_size = b.slice_dim(bag_size, 0, 0, grad.shape[0]) if mode != _SUM else bag_size
     if mode == _MAX:
         filled = _along(b, b.gt(bag_size, 0), wide)
         grads = b.select(filled, wide, 0)

@@ -34,6 +34,14 @@ def _tanh_slope(b: Builder, y: Val) -> Val:
     return b.sub(1, b.mul(y, y))
 
 
+@shape_rule("aten._thnn_fused_lstm_cell")
+def _lstm_shapes(
+    input_gates: torch.Tensor, hidden_gates: torch.Tensor, cx: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    # PyTorch's own rule fails where there are no biases.
+    return cx.new_empty(cx.shape), cx.new_empty(cx.shape), input_gates.new_empty(input_gates.shape)
+
+
 @emitter("aten._thnn_fused_lstm_cell")
 def lstm_cell(
     b: Builder,
