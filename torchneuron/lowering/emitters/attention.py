@@ -15,10 +15,10 @@ from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.dtypes import opmath
 from torchneuron.lowering.emitters.dropout import kept_scale, uniform
 from torchneuron.lowering.emitting import finish, shape_of
+from torchneuron.lowering.hlo.philox import WORDS, philox, random_words
 from torchneuron.lowering.registry import emitter
 
 _U64 = torch.uint64
-_WORDS_PER_COUNTER = 4
 
 # Scores of one block, in elements; at most so many blocks, for each lengthens the program.
 _BLOCK_SCORES = 1 << 26
@@ -49,17 +49,16 @@ class _Dropout:
         return b.select(kept, kept_scale(b, self._p, dtype), b.full(shape, 0, dtype))
 
     def _bits(self, shape: tuple[int, ...]) -> Val:
-        b = self._b
+        b, elements = self._b, math.prod(shape)
         if self._seed is None or self._offset is None:
-            return b.random_bits(shape, 32)
-        seed, offset = (
-            b.reshape(b.bitcast_convert(value, _U64), (1,)) for value in (self._seed, self._offset)
-        )
-        counter = b.div(b.add(offset, self._used), _WORDS_PER_COUNTER)
-        self._used += -(-math.prod(shape) // _WORDS_PER_COUNTER) * _WORDS_PER_COUNTER
-        if 0 in shape:
+            return random_words(b, shape)[0]
+        if elements == 0:
             return b.full(shape, 0, torch.uint32)
-        return b.rng_bit_generator(b.concat([seed, counter], 0), shape, torch.uint32)[1]
+        seed, offset = (b.bitcast_convert(x, _U64) for x in (self._seed, self._offset))
+        first = b.div(b.add(offset, self._used), WORDS)
+        self._used += WORDS * elements
+        position = b.reshape(b.iota((elements,), 0, _U64), shape)
+        return philox(b, seed, b.add(position, first))[0]
 
     def philox(self) -> tuple[Val, Val]:
         """(seed, offset) of the first bits drawn, as int64 scalars."""
