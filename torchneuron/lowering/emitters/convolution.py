@@ -10,7 +10,7 @@ gradients are such convolutions too, never one with batch groups or a reversed w
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -22,6 +22,9 @@ from torchneuron.lowering.registry import emitter
 
 # More taps than this are left to the backend's own grouped convolution: the program would grow too long.
 _MAX_TAPS = 64
+
+# Up to so many groups are convolutions of their own: XLA:CPU's grouped convolution is several times slower.
+_MAX_SPLIT_GROUPS = 8
 
 Sizes = tuple[int, ...]
 
@@ -44,6 +47,9 @@ class _Window:
         return _Window(
             self.stride[1:], self.low[1:], self.dilation[1:], self.spread[1:], self.groups
         )
+
+    def of_one_group(self) -> "_Window":
+        return replace(self, groups=1)
 
     def high(self, dim: int, size: int, taps: int, count: int) -> int:
         """Padding after ``size`` elements such that ``taps`` taps fit exactly ``count`` times."""
@@ -98,6 +104,11 @@ def _correlate(b: Builder, x: Val, kernel: Val, window: _Window, counts: Sizes) 
         return _correlate_depthwise(b, x, kernel, window, counts)
     if window.rank == 3:
         return _correlate_deep(b, x, kernel, window, counts)
+    if 1 < window.groups <= _MAX_SPLIT_GROUPS:
+        parts = zip(
+            _split(b, x, 1, window.groups), _split(b, kernel, 0, window.groups), strict=True
+        )
+        return b.concat([_correlate(b, *part, window.of_one_group(), counts) for part in parts], 1)
     pads = window.pads(x.shape[2:], taps, counts)
     spread = window.spread
     if any(low < 0 or high < 0 for low, high in pads):
@@ -184,6 +195,10 @@ def _kernel_gradient(b: Builder, x: Val, grad: Val, window: _Window, taps: Sizes
             b.transpose(grad, [0, 2, 1, 3, 4]), (planes.shape[0], outputs, *counts[1:])
         )
         return b.reshape(_kernel_gradient(b, planes, maps, window.without_first(), taps[1:]), shape)
+    if 1 < window.groups <= _MAX_SPLIT_GROUPS:
+        parts = zip(_split(b, x, 1, window.groups), _split(b, grad, 1, window.groups), strict=True)
+        one = window.of_one_group()
+        return b.concat([_kernel_gradient(b, *part, one, taps) for part in parts], 0)
     # The output's gradient is the kernel: strides and dilations change places, and so do batch and channels.
     swapped = _Window(window.dilation, window.low, window.stride, window.spread, window.groups)
     spatial = "".join(map(str, range(window.rank)))
@@ -200,6 +215,12 @@ def _kernel_gradient(b: Builder, x: Val, grad: Val, window: _Window, taps: Sizes
         groups=window.groups,
         layout=(f"bf{spatial}", f"io{spatial}", f"fb{spatial}"),
     )
+
+
+def _split(b: Builder, x: Val, dim: int, groups: int) -> list[Val]:
+    """The groups' shares of ``x``, one after the other along ``dim``."""
+    size = x.shape[dim] // groups
+    return [b.slice_dim(x, dim, i * size, (i + 1) * size) for i in range(groups)]
 
 
 def _groups_among_batch(b: Builder, x: Val, groups: int) -> Val:

@@ -23,6 +23,7 @@ _INDEX = torch.int32
 # Beyond these, one windowed reduction or one scatter is better than a long program.
 _MAX_SLICES = 16
 _MAX_COVERING = 64
+_MAX_PHASES = 8
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,8 @@ def _max_pool_backward(
     index = b.convert(indices, _INDEX)
     if axes is None or math.prod(axis.covering for axis in axes) > _MAX_COVERING:
         return finish(b, _scatter_planes(b, wide, index, shape, rank, add=True), out)
+    if _has_few_phases(axes):
+        return finish(b, _by_phase(b, wide, index, axes), out)
     own = _plane_index(b, shape, rank)
     total: Val | None = None
     for which in product(*(range(axis.covering) for axis in axes)):
@@ -172,6 +175,64 @@ def _max_pool_backward(
         total = term if total is None else b.add(total, term)
     assert total is not None
     return finish(b, total, out)
+
+
+# Where windows overlap, positions are taken apart by phase, which is the position modulo the stride: the windows that
+# cover those of one phase lie at fixed offsets, so that no position needs a division.
+
+
+def _has_few_phases(axes: Sequence[_Axis]) -> bool:
+    phases, taps = math.prod(a.stride for a in axes), math.prod(a.taps for a in axes)
+    overlap = any(axis.covering > 1 for axis in axes)
+    return overlap and 1 < phases <= _MAX_PHASES and taps <= _MAX_COVERING
+
+
+def _by_phase(b: Builder, grad: Val, index: Val, axes: Sequence[_Axis]) -> Val:
+    """Each position's sum of the gradients of the windows that name it."""
+    parts = [
+        _of_phase(b, grad, index, axes, phases)
+        for phases in product(*(range(axis.stride) for axis in axes))
+    ]
+    for axis in reversed(axes):
+        groups = [parts[i : i + axis.stride] for i in range(0, len(parts), axis.stride)]
+        parts = [_stacked(b, group, axis.dim + 1) for group in groups]
+    lengths, limits = list(grad.shape), list(grad.shape)
+    for axis in axes:
+        lengths[axis.dim], limits[axis.dim] = _periods(axis) * axis.stride, axis.size
+    return b.slice(b.reshape(parts[0], lengths), [0] * grad.ndim, limits)
+
+
+def _of_phase(
+    b: Builder, grad: Val, index: Val, axes: Sequence[_Axis], phases: Sequence[int]
+) -> Val:
+    """The sums at positions ``stride * k + phase``."""
+    periods = [_periods(axis) for axis in axes]
+    own, step = b.full(periods, 0, _INDEX), 1
+    for i in reversed(range(len(axes))):
+        place = b.add(b.mul(b.iota(periods, i, _INDEX), axes[i].stride), phases[i])
+        own, step = b.add(own, b.mul(place, step)), step * axes[i].size
+    total = b.full((*grad.shape[: axes[0].dim], *periods), 0, grad.dtype)
+    for shifts in product(*map(_window_offsets, axes, phases)):
+        low, high = [0] * grad.ndim, [0] * grad.ndim
+        for axis, period, shift in zip(axes, periods, shifts, strict=True):
+            low[axis.dim], high[axis.dim] = -shift, period - axis.count + shift
+        hit = b.eq(b.pad(index, low, high, value=-1), own)
+        total = b.add(total, b.select(hit, b.pad(grad, low, high), 0))
+    return total
+
+
+def _window_offsets(axis: _Axis, phase: int) -> list[int]:
+    """For each window that covers position ``stride * k + phase``: its number less ``k``."""
+    reach = [phase + axis.low - tap * axis.dilation for tap in range(axis.taps)]
+    return [distance // axis.stride for distance in reach if distance % axis.stride == 0]
+
+
+def _periods(axis: _Axis) -> int:
+    return -(-axis.size // axis.stride)
+
+
+def _stacked(b: Builder, parts: Sequence[Val], dim: int) -> Val:
+    return b.concat([b.unsqueeze(part, dim) for part in parts], dim)
 
 
 def _scatter_planes(
