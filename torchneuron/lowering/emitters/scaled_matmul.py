@@ -3,14 +3,16 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.emitting import shape_of
 from torchneuron.lowering.errors import LoweringError
-from torchneuron.lowering.registry import emitter
+from torchneuron.lowering.registry import emitter, shape_rule
 
 # Rows that are multiplied together: a group's last tile may be that much too long.
 _TILE = 128
+_GROUPED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def _scale(b: Builder, scale: Val, shape: tuple[int, int], op: str) -> Val:
@@ -137,6 +139,33 @@ def _grouped_depth(b: Builder, x: Val, y: Val, ends: Val) -> Val:
 
     zeros = b.full((ends.numel, rows, columns), 0, torch.float32)
     return b.for_(tiles.count, [zeros, left, right, *tiles.state()], step)[0]
+
+
+# PyTorch's own rule is for CUDA: bfloat16 only, and rows that begin at multiples of 16 bytes.
+@shape_rule("aten._grouped_mm")
+def _grouped_shape(
+    x: Tensor,
+    y: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    if x.dtype != y.dtype or x.dtype not in _GROUPED_DTYPES:
+        raise RuntimeError(
+            f"Expected inputs of BF16, FP32 or FP16 type but got mat_a.dtype={x.dtype} and mat_b.dtype={y.dtype}."
+        )
+    if x.dim() not in (2, 3) or y.dim() not in (2, 3):
+        raise RuntimeError(f"operands must be 2D or 3D, not {x.dim()}D and {y.dim()}D")
+    if (x.dim() == 2 or y.dim() == 2) != (offs is not None):
+        raise RuntimeError("Have to provide offsets if there is a 2d matrix, and only then")
+    if offs is not None and (offs.dtype != torch.int32 or offs.dim() != 1):
+        raise RuntimeError(f"Offsets must be a 1D int32 tensor, not {offs.dim()}D {offs.dtype}")
+    if (x.dim() == 3 or y.dim() == 3) and x.shape[-1] != y.shape[-2]:
+        raise RuntimeError("contraction dimension of mat_a and mat_b must match")
+    grouped: tuple[int, ...] = ()
+    if x.dim() == y.dim():
+        grouped = tuple((x if offs is None else offs).shape[:1])
+    return x.new_empty((*grouped, x.shape[-2], y.shape[-1]), dtype=out_dtype or x.dtype)
 
 
 @emitter("aten._grouped_mm")
