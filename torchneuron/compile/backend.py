@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from torch import fx
 
-from torchneuron.compile import device_interface, failure
+from torchneuron.compile import cached, device_interface, failure
 from torchneuron.compile.compiled import CompiledGraph
 from torchneuron.compile.options import Options, parse
+from torchneuron.compile.segments import SegmentedGraph, finds_sizes
 from torchneuron.lowering.errors import LoweringError
 
 
@@ -34,20 +36,37 @@ def neuron(
 
     chosen = parse(mode, options)
     device_interface.register()
+    compilers: dict[str, Any] = {
+        name: partial(_compile, kind=kind, options=chosen)
+        for name, kind in (
+            ("fw_compiler", "forward"),
+            ("bw_compiler", "backward"),
+            ("inference_compiler", "inference"),
+        )
+    }
+    kept: AbstractContextManager[None] = nullcontext()
+    if cached.on_device(example_inputs):
+        compilers = {name: cached.keeping(compile) for name, compile in compilers.items()}
+        kept = cached.cache_of(chosen)
     backend = aot_autograd(
-        fw_compiler=partial(_compile, kind="forward", options=chosen),
-        bw_compiler=partial(_compile, kind="backward", options=chosen),
-        inference_compiler=partial(_compile, kind="inference", options=chosen),
+        **compilers,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    compiled: Callable[..., Any] = backend(gm, example_inputs)
+    with kept:
+        compiled: Callable[..., Any] = backend(gm, example_inputs)
     return compiled
 
 
 def _compile(
     gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
 ) -> Callable[..., Any]:
+    if finds_sizes(gm):
+        return SegmentedGraph(gm, partial(_compile_whole, kind=kind, options=options))
+    return _compile_whole(gm, kind=kind, options=options)
+
+
+def _compile_whole(gm: fx.GraphModule, *, kind: str, options: Options) -> Callable[..., Any]:
     try:
         compiled = CompiledGraph(gm, kind, options)
     except LoweringError as error:
@@ -58,5 +77,4 @@ def _compile(
     if not compiled.captured.uses_device:
         # Tensors that the user keeps on the CPU stay there.
         return gm.forward
-    runner: Callable[..., Any] = compiled.runner
-    return runner
+    return compiled

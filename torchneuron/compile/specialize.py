@@ -218,8 +218,9 @@ def _bind(
     found: dict[Any, int] = {}
 
     def match(symbolic: Any, value: int) -> None:
+        # Sizes come first: the stride of a dimension of size 1 may be any.
         if isinstance(symbolic, torch.SymInt) and isinstance(symbolic.node.expr, sympy.Symbol):
-            found[symbolic.node.expr] = value
+            found.setdefault(symbolic.node.expr, value)
 
     for node, argument in zip(graph.placeholders, args, strict=True):
         value = node.meta.get("val")
@@ -227,8 +228,11 @@ def _bind(
             tensor = tensors[argument.index]
             for pair in zip(value.shape, tensor.sizes, strict=True):
                 match(*pair)
-            for pair in zip(value.stride(), tensor.strides, strict=True):
-                match(*pair)
         elif isinstance(argument, int):
             match(value, argument)
+    for node, argument in zip(graph.placeholders, args, strict=True):
+        if isinstance(argument, TensorArgument):
+            strides = node.meta["val"].stride()
+            for pair in zip(strides, tensors[argument.index].strides, strict=True):
+                match(*pair)
     return {symbol: sympy.Integer(number) for symbol, number in found.items()}
