@@ -13,12 +13,12 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from torchneuron.lowering import origin, registry, torch_mlir_ops
+from torchneuron.lowering import origin, registry, symbolic, torch_mlir_ops
 from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.errors import LoweringError
 
@@ -32,6 +32,9 @@ _STATIC_CHECKS = frozenset(
         "aten.sym_constrain_range_for_size.default",
     }
 )
+
+# Their result is a number that only the running program knows.
+_READS = frozenset({"aten._local_scalar_dense.default", "aten.item.default"})
 
 
 class Argument(Protocol):
@@ -113,6 +116,33 @@ def _wanted(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result:
     return tuple(one if asked else None for one, asked in zip(result, mask, strict=True))
 
 
+def _concrete(meta: Any) -> Any:
+    """``meta`` unless a symbol is in it."""
+    for leaf in pytree.tree_leaves(meta):
+        sizes = (*leaf.shape, *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,)
+        if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
+            return None
+    return meta
+
+
+def _produced(value: Any) -> _Known:
+    """A value without metadata: its example is made from it."""
+    return _Known(value, pytree.tree_map(_example, value))
+
+
+def _example(value: Any) -> Any:
+    """Meta tensor or, for a number that is an operand, any number of its kind."""
+    if not isinstance(value, Val):
+        return value
+    if value.wrapped:
+        return torch.zeros((), dtype=value.dtype).item()
+    return meta_like(value)
+
+
+def _has_number_operand(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    return any(isinstance(leaf, Val) and leaf.wrapped for leaf in (*args, *kwargs.values()))
+
+
 class Interpreter:
     """Emits graphs into ``builder``; ``roads`` collects op -> road."""
 
@@ -159,12 +189,22 @@ class Interpreter:
     def _call(self, node: fx.Node, env: dict[fx.Node, Argument]) -> Argument:
         args: Any = fx.map_arg(node.args, lambda n: env[n].value())
         kwargs = fx.map_arg(node.kwargs, lambda n: env[n].value())
-        out = node.meta.get("val")
+        out = _concrete(node.meta.get("val"))
         if node.target is operator.getitem:
             source, index = node.all_input_nodes[0], cast(int, node.args[1])
             return _Known(args[0][index], out if out is not None else env[source].example()[index])
+        if isinstance(node.target, HigherOrderOperator):
+            return self._higher_order(
+                node.target,
+                args,
+                kwargs,
+                out,
+                lambda: fx.map_arg((node.args, node.kwargs), lambda n: env[n].example()),
+            )
         if not isinstance(node.target, OpOverload):
             return self._python_call(node, args, kwargs)
+        if str(node.target) in _READS:
+            return _produced(self.emit(node.target, args, kwargs, None))
         if out is None:
             examples = fx.map_arg((node.args, node.kwargs), lambda n: env[n].example())
             out = infer(node.target, *examples)
@@ -176,13 +216,65 @@ class Interpreter:
         return _Known(self.emit(node.target, args, kwargs, out, example), out)
 
     def _python_call(self, node: fx.Node, args: Any, kwargs: Any) -> Argument:
-        """Arithmetic on static numbers, such as sizes."""
-        if any(
-            isinstance(leaf, Val) for leaf in pytree.tree_leaves((args, kwargs))
-        ) or not callable(node.target):
+        """Arithmetic on numbers, such as sizes: static ones, or operands of the program."""
+        if not callable(node.target):
             raise LoweringError(node.target, "not an ATen op")
+        if any(isinstance(leaf, Val) for leaf in pytree.tree_leaves((args, kwargs))):
+            return _produced(symbolic.call(self.builder, node.target, args, kwargs))
         result = node.target(*args, **kwargs)
         return _Known(result, result)
+
+    # Higher-order operators
+
+    def _higher_order(
+        self,
+        op: HigherOrderOperator,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        out: Any,
+        examples: Callable[[], Any],
+    ) -> Argument:
+        found = registry.find_higher_order(op)
+        if found is None:
+            raise LoweringError(op, "no lowering of this higher-order operator")
+        self.roads[f"higher_order.{op}"] = "emitter"
+        extra = {"examples": examples} if found.layout else {}
+        result = found.function(self, *args, **kwargs, **extra)
+        return _produced(result) if out is None else _Known(_checked(op, result, out), out)
+
+    def subgraph(self, gm: fx.GraphModule, operands: Sequence[Any]) -> list[Any]:
+        """The values of a sub-graph's output tuple, emitted here; an operand is a ``Val`` or a
+        Python value.
+        """
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        given = []
+        for node, operand in zip(placeholders, operands, strict=True):
+            example = _concrete(node.meta.get("val"))
+            given.append(_produced(operand) if example is None else _Known(operand, example))
+        return self._run(gm, given)
+
+    def apply(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of one op, higher-order or not, for these values."""
+        example_args, example_kwargs = pytree.tree_map(_example, (tuple(args), dict(kwargs)))
+        if isinstance(op, HigherOrderOperator):
+            examples = (example_args, example_kwargs)
+            return self._higher_order(op, args, kwargs, None, lambda: examples).value()
+        first = example_args[0] if example_args else None
+        out = infer(op, example_args, example_kwargs)
+        return self.emit(op, args, kwargs, out, lambda: first)
+
+    def expand(
+        self, op: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """What ``function``, plain torch code, gives for these values; ``op`` is named in errors."""
+        return self._expand(op, function, args, kwargs)
+
+    def expand_functional(
+        self, op: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """The same for a ``function`` that writes to its arguments."""
+        with _naming(op, "decomposition"):
+            return self._expand_functional(function, args, kwargs)
 
     def emit(
         self,
@@ -197,7 +289,11 @@ class Interpreter:
         ``first`` gives the meta tensor of the first argument.
         """
         name = str(op)
-        if found := registry.find_emitter(op):
+        if (at_index := registry.find_indexed(op)) and _has_number_operand(args, kwargs):
+            self.roads[name] = "emitter"
+            with _naming(op, "emitter"):
+                result = at_index(self.builder, out, *args, **kwargs)
+        elif found := registry.find_emitter(op):
             self.roads[name] = "emitter"
             _check_static(op, found.static, args, kwargs)
             with _naming(op, "emitter"):
@@ -219,7 +315,7 @@ class Interpreter:
     # Decompositions
 
     def _expand(
-        self, op: OpOverload, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+        self, op: object, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         mark, rng_offset = self.builder.mark(), self.builder.rng_offset
         try:
@@ -297,7 +393,9 @@ class _Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = [
             leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
         ]
-        if tensors and not any(id(tensor) in self._values for tensor in tensors):
+        if not any(id(tensor) in self._values for tensor in tensors) and (
+            tensors or _takes_tensor(func, args)
+        ):
             # Tensors that the decomposition makes of Python data.
             return func(*args, **kwargs)
         if func._schema.is_mutable:
@@ -320,6 +418,12 @@ class _Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._bind_all(one, its_value)
 
 
+def _takes_tensor(op: OpOverload, args: Sequence[Any]) -> bool:
+    """Whether the first argument is a number in a tensor's place."""
+    first = op._schema.arguments[:1]
+    return bool(args and first) and str(first[0].type) == "Tensor"
+
+
 class _HostData(TorchFunctionMode):
     """Keeps tensors made of Python data on the host: on meta they would lose it."""
 
@@ -337,7 +441,7 @@ def _decompose(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
 
 
 @contextmanager
-def _naming(op: OpOverload, what: str) -> Iterator[None]:
+def _naming(op: object, what: str) -> Iterator[None]:
     """Turn what goes wrong in the op's emitter or decomposition into a LoweringError of the op."""
     try:
         yield
@@ -380,7 +484,7 @@ def _check_static(
             raise LoweringError(op, f"argument {name} must be known when the program is built")
 
 
-def _checked(op: OpOverload, result: Any, out: Any) -> Any:
+def _checked(op: object, result: Any, out: Any) -> Any:
     """``result`` if it has the structure, dtypes and shapes of ``out``."""
     if isinstance(out, (tuple, list)):
         if not isinstance(result, (tuple, list)) or len(result) != len(out):

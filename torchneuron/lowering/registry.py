@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,10 +46,22 @@ class Decomposition:
     dynamic: frozenset[str]
 
 
+@dataclass(frozen=True)
+class HigherOrder:
+    """``function(interpreter, *args, **kwargs)``; with ``layout`` it also gets ``examples=``, which
+    gives the meta tensors of (args, kwargs).
+    """
+
+    function: Callable[..., Any]
+    layout: bool
+
+
 _emitters: dict[str, Emitter] = {}
 _decompositions: dict[str, Decomposition] = {}
 _torch_mlir: set[str] = set()
 _shape_rules: dict[str, Callable[..., Any]] = {}
+_higher_order: dict[str, HigherOrder] = {}
+_indexed: dict[str, Callable[..., Any]] = {}
 
 
 def canonical(name: str) -> str:
@@ -131,6 +143,38 @@ def shape_rule(*names: str) -> Callable[[F], F]:
     return register
 
 
+def higher_order(*names: str, layout: bool = False) -> Callable[[F], F]:
+    """Register the lowering of the higher-order operators ``names`` (``cond``).
+
+    ``fn(interpreter, *args, **kwargs)`` gets tensors as ``Val``, sub-graphs as GraphModules, all
+    else as it stands in the graph, and gives the operator's results in their nesting. ``layout`` is
+    for those that look at memory: they get ``examples=``, a function that gives the arguments' meta
+    tensors as (args, kwargs).
+    """
+
+    def register(function: F) -> F:
+        for name in names:
+            if name in _higher_order:
+                raise ValueError(f"{name} is registered twice")
+            _higher_order[name] = HigherOrder(function, layout)
+        return function
+
+    return register
+
+
+def indexed(*names: str) -> Callable[[F], F]:
+    """Register how the ops ``names`` are emitted where an integer argument is known only when the
+    program runs: like an emitter, but such integers arrive as 0-d ``Val``s.
+    """
+
+    def register(function: F) -> F:
+        for name in names:
+            _indexed[_claim(_indexed, name)] = function
+        return function
+
+    return register
+
+
 class _StockDecomposition:
     """Looks PyTorch's decomposition up at its first call: importing ``torch._decomp`` takes a
     second.
@@ -162,11 +206,12 @@ class _StockDecomposition:
 
 @cache
 def load() -> None:
-    """Import every module of emitters and decompositions, once."""
-    from torchneuron.lowering import decompositions, emitters
+    """Import every module of emitters, decompositions and higher-order operators, once."""
+    from torchneuron.lowering import decompositions, emitters, higher_order
 
     emitters.load()
     decompositions.load()
+    higher_order.load()
 
 
 def find_emitter(op: OpOverload) -> Emitter | None:
@@ -189,6 +234,18 @@ def find_shape_rule(op: OpOverload) -> Callable[..., Any] | None:
     """The op's rule for its results' shapes, if it has one."""
     load()
     return _shape_rules.get(str(op))
+
+
+def find_higher_order(op: HigherOrderOperator) -> HigherOrder | None:
+    """The lowering of a higher-order operator, if it has one."""
+    load()
+    return _higher_order.get(str(op))
+
+
+def find_indexed(op: OpOverload) -> Callable[..., Any] | None:
+    """How the op is emitted with integers that are operands, if it can."""
+    load()
+    return _indexed.get(str(op))
 
 
 def uses_torch_mlir(op: OpOverload) -> bool:

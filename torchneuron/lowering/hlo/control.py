@@ -1,6 +1,7 @@
 """Control flow and random bits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -63,6 +64,30 @@ class Control(Structured):
         """Branch number ``index`` (0-d i32), the last one if out of range."""
         regions = [self.region([], branch) for branch in branches]
         return self.op("stablehlo.case", [self.scalar(index, torch.int32)], results, "", regions)
+
+    @contextmanager
+    def random_stream(self, state: Val) -> Iterator[None]:
+        """Inside, numbers come from ``state`` tensor<2xui64> (seed, offset), and ``rng_offset``
+        counts from there.
+        """
+        outer = self.rng_operand, self.rng_offset
+        self.rng_operand, self.rng_offset = state, 0
+        try:
+            yield
+        finally:
+            self.rng_operand, self.rng_offset = outer
+
+    def random_state(self) -> Val:
+        """Where the next draw starts: tensor<2xui64> (seed, offset)."""
+        if self.rng_operand is None:
+            self.rng_operand = Val("%rng", torch.uint64, (2,))
+        return self.advance_random(self.rng_operand, self.rng_offset)
+
+    def advance_random(self, state: Val, words: int) -> Val:
+        """``state`` tensor<2xui64> (seed, offset) after ``words`` more draws."""
+        if not words:
+            return state
+        return self.add(state, self.constant(torch.tensor([0, words]), torch.uint64))
 
     def rng_bit_generator(
         self, state: Val, shape: Sequence[int], dtype: torch.dtype

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +12,7 @@ from torchneuron.lowering.hlo.value import Val, tensor_type
 Number = bool | int | float | complex
 Result = tuple[torch.dtype, tuple[int, ...]]
 Body = Callable[..., "Val | Sequence[Val]"]
+T = TypeVar("T")
 
 _HEX_WIDTH = {2: 4, 4: 8, 8: 16}
 
@@ -118,17 +119,28 @@ class Core:
         that it returns.
         """
         args = [Val(self.name(), *argument) for argument in arguments]
+
+        def emit() -> None:
+            given = body(*args)
+            self.op(terminator, [given] if isinstance(given, Val) else list(given), [])
+
+        return self.block(args, self.capture(emit)[0])
+
+    def capture(self, body: Callable[[], T]) -> tuple[list[str], T]:
+        """The lines that ``body()`` emits, kept out of the function, and what it gives."""
         outer, self._lines = self._lines, []
         self._constants.append({})
         try:
-            given = body(*args)
-            self.op(terminator, [given] if isinstance(given, Val) else list(given), [])
-            lines = self._lines
+            given = body()
+            return self._lines, given
         finally:
             self._lines = outer
             self._constants.pop()
-        header = f"^bb0({', '.join(f'{arg.ir}: {arg.type}' for arg in args)}):" if args else "^bb0:"
-        return "{\n" + "\n".join([header, *lines]) + "\n}"
+
+    def block(self, arguments: Sequence[Val], lines: Sequence[str]) -> str:
+        """Text of a region with one block of captured ``lines``, terminator included."""
+        header = ", ".join(f"{arg.ir}: {arg.type}" for arg in arguments)
+        return "{\n" + "\n".join([f"^bb0({header}):" if header else "^bb0:", *lines]) + "\n}"
 
     def mark(self) -> tuple[int, dict[str, Val]]:
         """A point to ``rollback`` to."""
@@ -160,7 +172,7 @@ class Core:
         """A constant from a number, nested list, numpy array or CPU tensor."""
         if isinstance(value, (bool, int, float, complex)) and dtype is not None:
             return self.full((), value, dtype)
-        data = value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+        data = value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
         data = (
             data.to(dtype if dtype is not None else data.dtype)
             .resolve_conj()
