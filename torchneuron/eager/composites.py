@@ -154,3 +154,11 @@ def unique_consecutive(
 ) -> tuple[torch.Tensor, ...]:
     result: tuple[torch.Tensor, ...] = unique_dim(x, dim, return_inverse, return_counts)
     return result
+
+
+@composite("aten.cholesky.default")
+def cholesky(x: torch.Tensor, upper: bool = False) -> torch.Tensor:
+    factor: torch.Tensor
+    factor, info = torch.ops.aten.linalg_cholesky_ex(x, upper=upper)
+    torch.ops.aten._linalg_check_errors(info, "cholesky", is_matrix=x.dim() == 2)
+    return factor
