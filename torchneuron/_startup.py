@@ -12,6 +12,7 @@ from torch.utils.backend_registration import (
 )
 
 from torchneuron import _C
+from torchneuron._untraced import untraced
 from torchneuron.settings import settings
 from torchneuron.targets import current_target, device_memory_limit
 
@@ -45,6 +46,7 @@ def register() -> None:
     settings.on_change(_setting_changed)
     from torchneuron import device
     from torchneuron.device import sharing
+    from torchneuron.program import artifacts
 
     torch._register_device_module(DEVICE, device)  # type: ignore[no-untyped-call]
     sys.modules[f"torch.{DEVICE}"] = device
@@ -52,6 +54,7 @@ def register() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     sharing.register()
+    artifacts.register()
     # PyTorch's own default for devices of its private slot is float16. Other threads start with that.
     torch.set_autocast_dtype(DEVICE, torch.bfloat16)
     atexit.register(_C.shutdown)
@@ -84,12 +87,14 @@ def _client_config() -> tuple[str, dict[str, Any]]:
 # The two ways from the core into Python import what they need at the first call.
 
 
+@untraced
 def _operand_arguments(op: str) -> list[str]:
     from torchneuron.eager.calls import operand_arguments
 
     return operand_arguments(op)
 
 
+@untraced
 def _resolve(*call: Any) -> dict[str, Any]:
     from torchneuron.eager.miss import resolve
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,11 +16,15 @@ from torchneuron.compile import failure, rng_state, stages
 from torchneuron.compile.captured import CapturedGraph
 from torchneuron.compile.options import Options
 from torchneuron.compile.specialize import Specialization
+from torchneuron.program import artifacts
 from torchneuron.program.compiler import Program
+from torchneuron.program.key import digest
 from torchneuron.program.session import compile_flags, compiler, toolchain
 
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _numbers = itertools.count()
+# Of a node's metadata: what it gives, and where it came from.
+_KEPT_METADATA = frozenset({"val", "stack_trace"})
 
 
 @dataclass(frozen=True)
@@ -33,33 +37,104 @@ class Built:
     metadata: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class SavedGraph:
+    """A compiled graph as it is kept between processes; ``nodes`` is the pickled graph."""
+
+    kind: str
+    options: Options
+    digest: str
+    device: int
+    number_operands: list[bool]
+    nodes: bytes
+
+
 class CompiledGraph:
     """One graph of AOTAutograd's: forward, backward or inference.
 
-    ``runner`` is what AOTAutograd calls, with one list of arguments.
+    ``runner`` is what AOTAutograd calls, with one list of arguments; so can the graph itself be.
     """
+
+    # AOTAutograd's mark of a callable that takes one list and may empty it.
+    _boxed_call = True
 
     def __init__(self, gm: fx.GraphModule, kind: str, options: Options) -> None:
         """Analyse the graph; nothing is compiled before the first call tells the storages."""
-        self.name = f"graph {next(_numbers)} {kind}"
-        self.options = options
-        self._gm = gm
-        self._eager: failure.EagerGraph | None = None
-        self.compile_id = stages.current_compile_id()
         start = time.perf_counter()
         rng_state.correct_states(gm)
-        self.captured = CapturedGraph(gm)
-        stages.tell_capture(self.name, kind, self.captured, start, self.compile_id)
+        captured = CapturedGraph(gm)
+        self._gm: fx.GraphModule | None = gm
+        self._captured: CapturedGraph | None = captured
+        self._begin(
+            SavedGraph(
+                kind,
+                options,
+                captured.digest,
+                captured.device or 0,
+                [_is_float(node) for node in captured.placeholders],
+                b"",
+            )
+        )
+        stages.tell_capture(self.name, kind, captured, start, self.compile_id)
+
+    def _begin(self, saved: SavedGraph) -> None:
+        self._saved = saved
+        self.options = saved.options
+        self.name = f"graph {next(_numbers)} {saved.kind}"
+        self.compile_id = stages.current_compile_id()
+        self._eager: failure.EagerGraph | None = None
         self.runner = _C.Graph(
             self.name,
-            self.captured.device or 0,
-            [_is_float(node) for node in self.captured.placeholders],
-            options.programs,
+            saved.device,
+            saved.number_operands,
+            saved.options.programs,
             self._resolve,
             self._run_eagerly,
         )
-        # AOTAutograd's mark of a callable that takes one list and may empty it.
         self.runner._boxed_call = True
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The graph's results."""
+        return self.runner(args)
+
+    @classmethod
+    def restore(cls, saved: SavedGraph) -> CompiledGraph:
+        """The graph that ``save`` wrote down; its nodes are read when a program must be lowered."""
+        graph = cls.__new__(cls)
+        graph._gm = graph._captured = None
+        graph._begin(saved)
+        return graph
+
+    def save(self) -> SavedGraph:
+        """The graph in a form that pickle can keep."""
+        if self._gm is None:
+            return self._saved
+        from torch.fx._graph_pickler import GraphPickler
+        from torch.fx._graph_pickler import Options as PickleOptions
+
+        kept = PickleOptions(ops_filter=None, node_metadata_key_filter=_KEPT_METADATA.__contains__)
+        return replace(self._saved, nodes=GraphPickler.dumps(self._gm, kept))
+
+    def _module(self) -> fx.GraphModule:
+        if self._gm is None:
+            from torch._subclasses.fake_tensor import FakeTensorMode
+            from torch.fx._graph_pickler import GraphPickler
+            from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+            fake_mode = FakeTensorMode(shape_env=ShapeEnv())
+            gm = GraphPickler.loads(self._saved.nodes, fake_mode)
+            assert isinstance(gm, fx.GraphModule)
+            self._gm = gm
+        return self._gm
+
+    @property
+    def captured(self) -> CapturedGraph:
+        """What the graph says about itself."""
+        if self._captured is None:
+            self._captured = CapturedGraph(self._module())
+            if self._captured.digest != self._saved.digest:
+                raise RuntimeError(f"{self.name} is not the graph that was written to the cache")
+        return self._captured
 
     def _resolve(
         self,
@@ -78,7 +153,7 @@ class CompiledGraph:
                 raise
             stages.tell("refuse", self.name, 0.0, self.compile_id, reason=str(error))
             if self._eager is None:
-                self._eager = failure.EagerGraph(self.name, self._gm.forward, error)
+                self._eager = failure.EagerGraph(self.name, self._module().forward, error)
             return {"kind": "eager"}
 
     def _plan(
@@ -130,9 +205,10 @@ class CompiledGraph:
         ``arguments`` describes them to people.
         """
         start = time.perf_counter()
-        signature = self.captured.digest.encode() + b"\0" + key
+        signature = self._saved.digest.encode() + b"\0" + key
+        parts = toolchain().parts(signature)
         program = compiler().compile_program(
-            toolchain().parts(signature),
+            parts,
             lower,
             {},
             _C.ordinal(device),
@@ -141,6 +217,8 @@ class CompiledGraph:
             graph=lambda: str(self.captured.module.graph),
             flags=compile_flags(),
         )
+        if program.origin != "memory":
+            artifacts.record(compiler().cache, digest(parts))
         stages.tell_program(self.name, program, arguments, start, self.compile_id)
         return program
 

@@ -1,6 +1,7 @@
 """The disk cache: one NEFF file per program, bounded, shared by any number of processes.
 
     <dir>/<key>.neff    a program; its modification time says when it was last used
+    <dir>/<key>.turn    held by the process that compiles the program (turns.py)
     <dir>/usage         how many bytes the programs take, kept under a file lock
     <dir>/*.tmp         a file being written; an old one is the rest of a crashed process
 
@@ -29,10 +30,12 @@ from typing import NamedTuple
 from torchneuron.program.errors import CacheWarning, NeffError
 from torchneuron.program.fork import after_fork_in_child
 from torchneuron.program.neff import Neff
+from torchneuron.program.turns import turn
 from torchneuron.settings import Settings, settings
 
 _SUFFIX = ".neff"
 _TEMPORARY = ".tmp"
+_TURN = ".turn"
 _USAGE = "usage"
 _STALE_SECONDS = 3600.0
 # Marking a use costs a write; within this time one mark is enough for the order of eviction.
@@ -127,6 +130,27 @@ class DiskCache:
             self._disable(f"{self.directory} cannot be written ({error.strerror})")
             return False
         return True
+
+    def read(self, key: str) -> bytes | None:
+        """The program's file as it is, or None."""
+        with suppress(OSError):
+            if self.directory is not None:
+                with open(self._path(key), "rb") as file:
+                    return file.read()
+        return None
+
+    @contextmanager
+    def turn(self, key: str) -> Iterator[bool]:
+        """Hold while compiling a program; yields whether another process was at it, which may have
+        put it here by now.
+        """
+        if self.directory is None or self.disabled:
+            yield False
+            return
+        with suppress(OSError):
+            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        with turn(f"{self.directory}/{key}{_TURN}") as waited:
+            yield waited
 
     def reject(self, key: str) -> None:
         """Drop a program that turned out to be unusable, and count it as corrupt and a miss."""

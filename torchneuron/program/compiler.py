@@ -126,6 +126,11 @@ class Compiler:
         self._flights: dict[str, _Flight] = {}
 
     @property
+    def cache(self) -> DiskCache | None:
+        """Where programs are kept between processes."""
+        return self._cache
+
+    @property
     def serialization_error(self) -> str:
         """Why this plugin's programs cannot be kept on disk; empty as far as they can."""
         return self._serialization_error
@@ -193,7 +198,7 @@ class Compiler:
 
     def _fly(self, key: str, flight: _Flight, request: _Request) -> Program:
         try:
-            flight.program = self._load(key, request) or self._compile(key, request)
+            flight.program = self._load(key, request) or self._compile_in_turn(key, request)
         except Exception as error:
             flight.error = error
             raise
@@ -207,6 +212,13 @@ class Compiler:
                         self._memory.popitem(last=False)
             flight.done.set()
         return flight.program
+
+    def _compile_in_turn(self, key: str, request: _Request) -> Program:
+        if self._cache is None:
+            return self._compile(key, request)
+        with self._cache.turn(key) as waited:
+            found = self._load(key, request) if waited else None
+            return found or self._compile(key, request)
 
     def _load(self, key: str, request: _Request) -> Program | None:
         neff = self._cache.get(key) if self._cache is not None else None
