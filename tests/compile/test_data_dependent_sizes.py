@@ -27,6 +27,10 @@ def size_from_item(x: torch.Tensor) -> Any:
     return torch.arange(count, device=x.device) * x.sum(), count
 
 
+def sizes_on_host(x: torch.Tensor) -> Any:
+    return [part * 2 for part in torch.tensor_split(x, torch.tensor([1, 5], device="cpu") + 1)]
+
+
 def views_and_writes(x: torch.Tensor) -> Any:
     places = torch.nonzero(x.view(2, -1) > 0)
     x.mul_(3)
@@ -41,6 +45,7 @@ def views_and_writes(x: torch.Tensor) -> Any:
         (two_masks, True),
         (unique_of_sum, False),
         (size_from_item, True),
+        (sizes_on_host, True),
         (views_and_writes, False),
     ],
 )

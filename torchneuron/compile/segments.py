@@ -31,7 +31,7 @@ class SegmentedGraph:
     _boxed_call = True
 
     def __init__(self, gm: fx.GraphModule, compile_piece: Compile) -> None:
-        """``compile_piece`` makes of a graph what takes its arguments as one list."""
+        """``compile_piece`` makes a function of a graph, as a compiler that AOTAutograd calls."""
         from torch.fx.passes.split_module import split_module
 
         segments = _segments(gm.graph)
@@ -41,7 +41,7 @@ class SegmentedGraph:
             if _finders(piece.graph):
                 setattr(whole, name, _Finder(piece))
             elif not _only_python(piece):
-                setattr(whole, name, _Piece(compile_piece(piece)))
+                setattr(whole, name, _Piece(compile_piece(piece), _is_bare(piece)))
         self._forward = whole.forward
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
@@ -55,13 +55,22 @@ class SegmentedGraph:
 class _Piece(torch.nn.Module):
     """A compiled piece, called as the graph calls it: a single result comes bare."""
 
-    def __init__(self, compiled: Callable[..., Any]) -> None:
+    def __init__(self, compiled: Callable[..., Any], bare: bool) -> None:
         super().__init__()
         self._compiled = compiled
+        self._bare = bare
 
     def forward(self, *args: Any) -> Any:
+        if not getattr(self._compiled, "_boxed_call", False):
+            return self._compiled(*args)
         results = self._compiled(list(args))
-        return results[0] if len(results) == 1 else results
+        return results[0] if self._bare else list(results)
+
+
+def _is_bare(piece: fx.GraphModule) -> bool:
+    """Whether the piece gives one result and not a tuple."""
+    (output,) = piece.graph.find_nodes(op="output")
+    return isinstance(output.args[0], fx.Node)
 
 
 class _Finder(torch.nn.Module):
@@ -77,7 +86,7 @@ class _Finder(torch.nn.Module):
         nodes = [*piece.graph.find_nodes(op="placeholder"), *output.all_input_nodes]
         self._said = [node.meta.get("val") for node in nodes]
         self._inputs = len(nodes) - len(output.all_input_nodes)
-        self._bare = isinstance(output.args[0], fx.Node)
+        self._bare = _is_bare(piece)
 
     def forward(self, *args: Any) -> Any:
         results = self._piece(*args)
