@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from torchneuron._C import TensorArgument
+from torchneuron._untraced import untraced
 from torchneuron.eager.calls import Call
 
 Composite = Callable[..., Any]
@@ -21,7 +22,7 @@ def composite(
         for name in names:
             if name in _table:
                 raise ValueError(f"{name} has a composite already")
-            _table[name] = (when, function)
+            _table[name] = (when, untraced(function))
         return function
 
     return register
