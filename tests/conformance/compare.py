@@ -1,7 +1,7 @@
 """Compares what a sample gives on the device with what it gives on the CPU."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,13 @@ _WIDER = {
 
 @dataclass
 class Case:
-    """One sample of an op: a function of its inputs and what it gives on the CPU."""
+    """One sample of an op: a function of its inputs, and what it gives and leaves on the CPU."""
 
     op: str
     function: Callable[..., Any]
     inputs: Inputs
     expected: Any
+    after: Inputs
     random: bool
 
 
@@ -72,8 +73,12 @@ def draws(op: str, function: Callable[..., Any], inputs: Inputs) -> bool:
     return mode.found or _UNWRITTEN.search(op) is not None
 
 
-def judge(case: Case, actual: Any) -> str:
-    """Empty if the results are right, else the way in which they are wrong."""
+def judge(case: Case, actual: Any, after: Inputs) -> str:
+    """Empty if the results and the inputs after the call are right, else what is wrong."""
+    try:
+        compare(_tensors(after), _tensors(case.after), not case.random)
+    except AssertionError as error:
+        return f"inputs after the call: {error}"
     try:
         compare(actual, case.expected, not case.random)
         return ""
@@ -86,6 +91,10 @@ def judge(case: Case, actual: Any) -> str:
     except AssertionError as error:
         return str(error)
     return ""
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def compare(actual: Any, expected: Any, exact: bool = True) -> None:
@@ -106,9 +115,24 @@ def compare(actual: Any, expected: Any, exact: bool = True) -> None:
 
 
 def _compare_rounding(case: Case, actual: Any) -> None:
+    _compare_with_exact(case, tree_leaves(actual), tree_leaves(case.expected))
+
+
+def _compare_saved(case: Case, actual: Any) -> None:
+    expected = tree_leaves(case.expected)
+    leaves = zip(tree_leaves(actual), expected, strict=True)
+    _compare_with_exact(
+        case, [e if _is_empty(e) and not _is_empty(a) else a for a, e in leaves], expected
+    )
+
+
+def _is_empty(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.numel() == 0
+
+
+def _compare_with_exact(case: Case, actual: Sequence[Any], expected: Sequence[Any]) -> None:
     reference = apply(case.function, to_device(tree_map(_widen, case.inputs), "cpu"))
-    leaves = [tree_leaves(value) for value in (actual, case.expected, reference)]
-    for a, e, exact in zip(*leaves, strict=True):
+    for a, e, exact in zip(actual, expected, tree_leaves(reference), strict=True):
         if not isinstance(e, torch.Tensor) or not (e.is_floating_point() or e.is_complex()):
             compare(a, e)
             continue
@@ -166,4 +190,5 @@ _CHECKS = {
     Kind.TIES: _compare_ties,
     Kind.STABLE: _compare_stable,
     Kind.DTYPE: _compare_dtype,
+    Kind.SAVED: _compare_saved,
 }

@@ -14,6 +14,7 @@ class Kind(Enum):
     TIES = "values equal the CPU's, and the indices select these values"
     STABLE = "equal to what the CPU gives with stable=True"
     DTYPE = "equal to the CPU's after conversion to the device's dtype"
+    SAVED = "results that the CPU leaves empty aside, as with ROUNDING"
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,27 @@ class Difference:
 _FLOAT32_SUM = Difference(
     Kind.ROUNDING, "sums in float32, in another order, and rounds once; the CPU rounds on the way"
 )
+_BATCH_NORM = Difference(
+    Kind.ROUNDING, "bfloat16: normalises in float32; the CPU rounds scale and shift on the way"
+)
+_SAVED_STATISTICS = Difference(
+    Kind.SAVED, "evaluation saves its statistics, as PyTorch's meta function says; see batch_norm"
+)
 
 BY_DESIGN: dict[str, Difference] = {
+    "_batch_norm_with_update": _BATCH_NORM,
+    "_native_batch_norm_legit": _SAVED_STATISTICS,
     "_unsafe_masked_index_put_accumulate": _FLOAT32_SUM,
     "addbmm": _FLOAT32_SUM,
     "argsort": Difference(Kind.STABLE, "sorting is always stable"),
     "kthvalue": Difference(Kind.TIES, "of equal values another one may be chosen"),
     "logit": Difference(Kind.ROUNDING, "bfloat16: rounds once; the CPU rounds the quotient too"),
     "matrix_exp": Difference(Kind.ROUNDING, "another degree of the polynomial, rounding once"),
+    "native_batch_norm": _SAVED_STATISTICS,
     "native_layer_norm": Difference(
         Kind.DTYPE, "statistics of narrow floats are float32, as PyTorch's meta function says"
     ),
+    "nn.functional.batch_norm": _BATCH_NORM,
     "nn.functional.conv_transpose1d": _FLOAT32_SUM,
     "nn.functional.conv_transpose2d": _FLOAT32_SUM,
     "nn.functional.conv_transpose3d": _FLOAT32_SUM,
