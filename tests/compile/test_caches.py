@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.conftest import RunPython
 
 SCRIPT = """
@@ -107,12 +105,11 @@ print(counters["aot_autograd"]["autograd_cache_hit"], counters["aot_autograd"]["
     assert done.stdout.split() == ["0", "2"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"torn"])
-def test_a_damaged_cache_is_made_anew(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
     first = outcome(run(tmp_path))
-    for file in [*(tmp_path / "torch").rglob("*"), *(tmp_path / "programs").glob("*.neff")]:
-        if file.is_file():
-            file.write_bytes(damage)
+    kept = [*(tmp_path / "torch").rglob("*"), *(tmp_path / "programs").glob("*.neff")]
+    for index, file in enumerate(file for file in kept if file.is_file()):
+        file.write_bytes(b"torn"[: 4 * (index % 2)])
     second = outcome(run(tmp_path))
     assert second["graphs_compiled"] == 4
     assert same_numbers(first, second)

@@ -84,6 +84,21 @@ class CapturedGraph:
             (self.text + canonical.value_text((self.results, self.mutations))).encode()
         ).hexdigest()
 
+    @staticmethod
+    def without_inferable(gm: fx.GraphModule) -> fx.GraphModule:
+        """A copy of the captured graph whose nodes say what they give only where this class asks:
+        arguments, results, and what shares a storage with a result.
+        """
+        results = {_storage(node) for node in _result_nodes(gm.graph) if isinstance(node, fx.Node)}
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in gm.graph.nodes:
+            copy = copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node.op == "call_function" and _storage(node) not in results - {None}:
+                is_result = any(user.op == "output" for user in node.users)
+                copy.meta = {k: v for k, v in node.meta.items() if k != "val" or is_result}
+        return fx.GraphModule(gm, graph)
+
     @property
     def uses_device(self) -> bool:
         """Whether any value of the graph is on the device."""

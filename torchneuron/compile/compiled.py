@@ -113,7 +113,8 @@ class CompiledGraph:
         from torch.fx._graph_pickler import Options as PickleOptions
 
         kept = PickleOptions(ops_filter=None, node_metadata_key_filter=_KEPT_METADATA.__contains__)
-        return replace(self._saved, nodes=GraphPickler.dumps(self._gm, kept))
+        nodes = GraphPickler.dumps(self.captured.without_inferable(self._gm), kept)
+        return replace(self._saved, nodes=nodes)
 
     def _module(self) -> fx.GraphModule:
         if self._gm is None:

@@ -1,0 +1,157 @@
+"""Dynamic shapes: one trace, a program for each shape, bounded, explained."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.nn import functional as F
+
+DEVICE = "neuron"
+LENGTHS = (3, 5, 8, 2, 13, 21, 4, 9, 16, 7)
+
+
+def traces() -> int:
+    """How many graphs TorchDynamo has captured so far."""
+    return int(counters["stats"]["unique_graphs"])
+
+
+def block(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    scores = F.softmax(x @ x.transpose(-1, -2) / x.shape[1], -1)
+    return F.layer_norm(scores @ x, x.shape[-1:]) @ weight + x.shape[0]
+
+
+def graphs() -> int:
+    events = torch.neuron.metrics()["compile_events"]
+    return sum(event["op"].startswith("graph") for event in events)
+
+
+def test_ten_lengths_take_one_trace_and_ten_programs() -> None:
+    weight = torch.randn(6, 6)
+    run = torch.compile(block, backend="neuron", fullgraph=True, dynamic=True)
+    before, traced = graphs(), traces()
+    for length in LENGTHS:
+        x = torch.randn(2, length, 6)
+        torch.testing.assert_close(
+            run(weight.to(DEVICE), x.to(DEVICE)).cpu(), block(weight, x), rtol=1e-4, atol=1e-5
+        )
+    assert traces() - traced == 1
+    assert graphs() - before <= 10
+    for length in LENGTHS:
+        run(weight.to(DEVICE), torch.randn(2, length, 6, device=DEVICE))
+    assert traces() - traced == 1
+    assert graphs() - before <= 10
+
+
+def test_gradients_at_every_length() -> None:
+    weight = torch.randn(6, 6, requires_grad=True)
+    device_weight = weight.detach().to(DEVICE).requires_grad_()
+    run = torch.compile(block, backend="neuron", fullgraph=True, dynamic=True)
+    for length in LENGTHS[:5]:
+        x = torch.randn(2, length, 6)
+        weight.grad = device_weight.grad = None
+        block(weight, x).square().sum().backward()
+        run(device_weight, x.to(DEVICE)).square().sum().backward()
+        torch.testing.assert_close(device_weight.grad.cpu(), weight.grad, rtol=1e-4, atol=1e-4)  # type: ignore[union-attr]
+
+
+def test_dynamic_after_the_second_shape() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * x.shape[0]).cumsum(0)
+
+    traced = traces()
+    run = torch.compile(function, backend="neuron", fullgraph=True)
+    for length in LENGTHS:
+        x = torch.randn(length, 2)
+        torch.testing.assert_close(run(x.to(DEVICE)).cpu(), function(x))
+    assert traces() - traced == 2
+
+
+def test_marked_dimensions() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().mean(0)
+
+    traced = traces()
+    run = torch.compile(function, backend="neuron", fullgraph=True)
+    for length in LENGTHS[:4]:
+        x = torch.randn(length, 3, device=DEVICE)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(run(x).cpu(), function(x.cpu()))
+    assert traces() - traced == 1
+
+
+def test_sizes_as_results_and_in_views() -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x * 2
+        return (
+            x.shape[0],
+            x.shape[0] * x.shape[1] + 1,
+            x.t(),
+            y[1:],
+            y.reshape(-1),
+            x.expand(2, -1, -1),
+        )
+
+    run = torch.compile(function, backend="neuron", fullgraph=True, dynamic=True)
+    for length in LENGTHS[:4]:
+        x = torch.randn(length, length + 1)
+        device_x = x.to(DEVICE)
+        for found, expected in zip(run(device_x), function(x), strict=True):
+            if isinstance(expected, int):
+                assert found == expected
+                continue
+            assert found.stride() == expected.stride()
+            torch.testing.assert_close(found.cpu(), expected)
+
+
+def test_mutation_at_every_length() -> None:
+    run = torch.compile(lambda c, x: c[: x.shape[0]].add_(x), backend="neuron", dynamic=True)
+    cache, expected = torch.zeros(32, device=DEVICE), torch.zeros(32)
+    for length in LENGTHS:
+        run(cache, torch.ones(length, device=DEVICE))
+        expected[:length] += 1
+    torch.testing.assert_close(cache.cpu(), expected)
+
+
+def test_modules_with_convolutions_and_pooling() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+    )
+    run = torch.compile(copy.deepcopy(net).to(DEVICE), backend="neuron", dynamic=True)
+    for size in (4, 6, 9):
+        x = torch.randn(1, 2, size, size)
+        torch.testing.assert_close(run(x.to(DEVICE)).cpu(), net(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_number_of_programs_is_bounded() -> None:
+    run = torch.compile(lambda x: x * 3, backend="neuron", dynamic=True, options={"programs": 3})
+    for length in LENGTHS:
+        assert run(torch.ones(length, device=DEVICE)).sum().item() == 3 * length
+    # The last three are still there.
+    before = torch.neuron.metrics()["cache_hits_memory"]
+    for length in LENGTHS[-3:]:
+        run(torch.ones(length, device=DEVICE))
+    assert torch.neuron.metrics()["cache_hits_memory"] - before >= 3
+
+
+def test_empty_and_single() -> None:
+    run = torch.compile(lambda x: (x.sum(0), x * 2), backend="neuron", dynamic=True)
+    for length in (0, 1, 2, 3):
+        total, doubled = run(torch.ones(length, 2, device=DEVICE))
+        assert total.tolist() == [length, length]
+        assert doubled.shape == (length, 2)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_float_arguments_compile_once(dynamic: bool | None) -> None:
+    run = torch.compile(lambda x, f: x * f, backend="neuron", fullgraph=True, dynamic=dynamic)
+    x = torch.ones(2, device=DEVICE)
+    for value in (0.5, 1.5, 2.5, 3.5):
+        assert run(x, value).tolist() == [value, value]
+    before = graphs()
+    for value in (4.5, 5.5, 6.5):
+        assert run(x, value).tolist() == [value, value]
+    assert graphs() == before
