@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("eager", "warm_process")
+BENCHMARKS = ("eager", "warm_process", "compile")
 
 
 def main() -> int:

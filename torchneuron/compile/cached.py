@@ -76,10 +76,10 @@ def cache_of(options: Options) -> Iterator[None]:
     tag = f"torchneuron {digest(toolchain().parts(repr(options).encode()))}"
     given = torch.compiler.config.cache_key_tag
     with (
-        functorch_config.patch(  # type: ignore[attr-defined]
-            bundled_autograd_cache=True, force_non_lazy_backward_lowering=True
+        functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
+        torch.compiler.config.patch(  # type: ignore[attr-defined]
+            cache_key_tag=f"{given} {tag}" if given else tag
         ),
-        torch.compiler.config.patch(cache_key_tag=f"{given} {tag}" if given else tag),
     ):
         yield
 
