@@ -104,62 +104,6 @@ def glu_backward_jvp(
     return torch.cat([first, second], dim)
 
 
-# Histograms
-
-
-def _counts(
-    x: torch.Tensor, edges: torch.Tensor, weight: torch.Tensor | None, density: bool
-) -> torch.Tensor:
-    """Weight in each bin; bins are half open except for the last."""
-    flat, bins = x.reshape(-1), edges.shape[0] - 1
-    index = torch.searchsorted(edges, flat, right=True) - 1
-    index = torch.where(flat == edges[-1], bins - 1, index)
-    inside = (flat >= edges[0]) & (flat <= edges[-1])
-    amount = torch.ones_like(flat) if weight is None else weight.reshape(-1).to(x.dtype)
-    amount = torch.where(inside, amount, torch.zeros_like(amount))
-    index = torch.where(inside, index, torch.zeros_like(index))
-    counts = flat.new_zeros(bins).scatter_add(0, index, amount)
-    return counts / (counts.sum() * edges.diff()) if density else counts
-
-
-@decomposition("aten.histogram.bins_tensor")
-def histogram_bins(
-    x: torch.Tensor,
-    bins: torch.Tensor,
-    *,
-    weight: torch.Tensor | None = None,
-    density: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _counts(x, bins, weight, density), bins.clone()
-
-
-@decomposition("aten.histogram.bin_ct")
-def histogram_count(
-    x: torch.Tensor,
-    bins: int = 100,
-    *,
-    range: Sequence[float] | None = None,
-    weight: torch.Tensor | None = None,
-    density: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    if range is not None:
-        low, high = (float(bound) for bound in range)
-        if not low <= high:
-            raise ValueError(f"histogram: min should not exceed max, but got {low} and {high}")
-        if low == high:
-            low, high = low - 0.5, high + 0.5
-        edges = torch.linspace(low, high, bins + 1, dtype=x.dtype, device=x.device)
-    elif x.numel() == 0:
-        edges = torch.linspace(0.0, 1.0, bins + 1, dtype=x.dtype, device=x.device)
-    else:
-        least, most = torch.aminmax(x)
-        margin = torch.where(least == most, 0.5, 0.0).to(x.dtype)
-        edges = torch.linspace(
-            least - margin, most + margin, bins + 1, dtype=x.dtype, device=x.device
-        )
-    return _counts(x, edges, weight, density), edges
-
-
 # Selections of a known size
 
 
