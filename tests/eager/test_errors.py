@@ -87,3 +87,14 @@ def test_zero_dim_cpu_tensors_mix_in() -> None:
     x = torch.arange(3.0, device=DEVICE)
     assert (x * torch.tensor(2.0)).tolist() == [0, 2, 4]
     assert (x + torch.tensor(1, dtype=torch.int64)).dtype == torch.float32
+
+
+def test_gradients_count_the_dimensions_of_what_they_are_gradients_of() -> None:
+    x = torch.arange(24.0, device=DEVICE).reshape(2, 3, 4).requires_grad_()
+    (x[:, :, 1] * 2 + x.select(-1, 3)).sum().backward()
+    expected = torch.zeros(2, 3, 4)
+    expected[..., 1], expected[..., 3] = 2, 1
+    torch.testing.assert_close(x.grad.cpu(), expected)
+    grad = torch.ones(2, 3, device=DEVICE)
+    with pytest.raises(IndexError, match=r"range of \[-3, 2\], but got 3"):
+        torch.ops.aten.select_backward(grad, [2, 3, 4], 3, 0)

@@ -11,6 +11,7 @@ from torchneuron.eager.calls import Call
 _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 # Ops of which `dim` counts the dimensions of the result.
 _RESULT_DIM = ("aten::stack", "aten::unsqueeze_copy", "aten::unsqueeze")
+_SIZES = ("input_sizes", "self_sizes")
 # Products whose operands must agree in dtype.
 _SAME_DTYPE = tuple(
     f"aten::{op}" for op in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot")
@@ -46,7 +47,10 @@ def _check_dims(call: Call, name: str) -> None:
     first = None if isinstance(call.args[0], list) else next(_tensors(call), None)
     if first is None or name in _RESULT_DIM:
         return
-    limit = max(len(first.sizes), 1)
+    names = [argument.name for argument in arguments]
+    # A gradient's `dim` counts the dimensions of what it is the gradient of.
+    sizes = next((call.args[names.index(n)] for n in _SIZES if n in names), first.sizes)
+    limit = max(len(sizes), 1)
     for argument, value in zip(arguments, call.args, strict=True):
         if argument.name not in ("dim", "dims"):
             continue
