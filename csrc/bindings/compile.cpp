@@ -173,8 +173,7 @@ void init_compile(py::module_& module) {
            py::arg("programs"), py::arg("resolve"), py::arg("run_eagerly"))
       .def("__call__", &call)
       .def_property_readonly("programs", &Graph::program_count)
-      .def_property_readonly("calls", &Graph::calls)
-      .def_property_readonly("dropped", &Graph::dropped);
+      .def_property_readonly("calls", &Graph::calls);
 }
 
 }  // namespace tn

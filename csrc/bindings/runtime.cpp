@@ -39,6 +39,7 @@ py::dict hot_counters() {
   py::dict result;
   result["executions"] = counters.executions.load();
   result["cache_hits_memory"] = counters.signature_hits.load();
+  result["programs_dropped"] = counters.programs_dropped.load();
   result["bytes_h2d"] = counters.bytes_h2d.load();
   result["bytes_d2h"] = counters.bytes_d2h.load();
   py::dict fallbacks;

@@ -79,7 +79,8 @@ PlanPtr Graph::plan_for(const torch::jit::Stack& stack, const eager::Signature& 
     return plan;
   }
   plan = resolve_(stack, signature);
-  dropped_.fetch_add(table_.insert(signature, hash, plan), std::memory_order_relaxed);
+  runtime::counters().programs_dropped.fetch_add(table_.insert(signature, hash, plan),
+                                                 std::memory_order_relaxed);
   return plan;
 }
 

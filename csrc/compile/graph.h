@@ -34,7 +34,6 @@ class Graph {
   size_t argument_count() const noexcept { return policies_.size(); }
   size_t program_count() const { return table_.size(); }
   uint64_t calls() const noexcept { return calls_.load(std::memory_order_relaxed); }
-  uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
 
  private:
   PlanPtr plan_for(const torch::jit::Stack& stack, const eager::Signature& signature);
@@ -46,7 +45,6 @@ class Graph {
   Resolve resolve_;
   RunEagerly run_eagerly_;
   std::atomic<uint64_t> calls_{0};
-  std::atomic<uint64_t> dropped_{0};
 };
 
 }  // namespace tn::compile

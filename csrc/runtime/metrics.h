@@ -9,6 +9,7 @@ namespace tn::runtime {
 struct Counters {
   std::atomic<uint64_t> executions{0};
   std::atomic<uint64_t> signature_hits{0};
+  std::atomic<uint64_t> programs_dropped{0};  // of compiled graphs, to make room for new ones
   std::atomic<uint64_t> bytes_h2d{0};
   std::atomic<uint64_t> bytes_d2h{0};
 };

@@ -128,13 +128,24 @@ def test_modules_with_convolutions_and_pooling() -> None:
 
 def test_the_number_of_programs_is_bounded() -> None:
     run = torch.compile(lambda x: x * 3, backend="neuron", dynamic=True, options={"programs": 3})
+    dropped = torch.neuron.metrics()["programs_dropped"]
     for length in LENGTHS:
         assert run(torch.ones(length, device=DEVICE)).sum().item() == 3 * length
+    assert torch.neuron.metrics()["programs_dropped"] - dropped == len(LENGTHS) - 3
     # The last three are still there.
     before = torch.neuron.metrics()["cache_hits_memory"]
     for length in LENGTHS[-3:]:
         run(torch.ones(length, device=DEVICE))
     assert torch.neuron.metrics()["cache_hits_memory"] - before >= 3
+
+
+def test_ever_new_shapes_are_warned_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchneuron.compile.compiled.MANY_PROGRAMS", 4)
+    run = torch.compile(lambda x: x * 5, backend="neuron", dynamic=True)
+    with pytest.warns(UserWarning, match="Padding the dimension") as caught:
+        for length in LENGTHS:
+            run(torch.ones(length, device=DEVICE))
+    assert sum("Padding" in str(warning.message) for warning in caught) == 1
 
 
 def test_empty_and_single() -> None:

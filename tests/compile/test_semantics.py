@@ -241,9 +241,9 @@ def test_tensors_of_two_devices() -> None:
 
 
 def test_constants_of_the_graph() -> None:
-    weights = torch.tensor([1.0, 2.0, 3.0])
+    weights = [1.0, 2.0, 3.0]
     check(lambda x: x * torch.tensor([1.0, 2.0, 3.0], device=x.device), torch.randn(3))
-    run = compiled(lambda x: x + torch.tensor(weights.tolist()).to(x.device))
+    run = compiled(lambda x: x + torch.tensor(weights).to(x.device))
     assert run(torch.zeros(3, device=DEVICE)).tolist() == [1, 2, 3]
 
 

@@ -28,6 +28,7 @@ def test_names_and_zeros() -> None:
         "cache_hits_disk",
         "cache_corrupt",
         "executions",
+        "programs_dropped",
         "lowering_seconds",
         "compile_seconds",
         "load_seconds",

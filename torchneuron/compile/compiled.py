@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ from torch import fx
 from torchneuron import _C
 from torchneuron.compile import failure, rng_state, stages
 from torchneuron.compile.captured import CapturedGraph
-from torchneuron.compile.options import Options
+from torchneuron.compile.options import MANY_PROGRAMS, Options
 from torchneuron.compile.specialize import Specialization
 from torchneuron.program import artifacts
 from torchneuron.program.compiler import Program
@@ -168,7 +169,21 @@ class CompiledGraph:
         program = self.program(
             key, device, describe(args, tensors), lambda: self.lower(args, tensors, scalars)
         )
+        if self.runner.programs + 1 == MANY_PROGRAMS:
+            self._warn_of_many(tensors)
         return core_plan(self.name, program.executable, program.metadata)
+
+    def _warn_of_many(self, tensors: Sequence[_C.TensorDescription]) -> None:
+        """Say that the graph compiles for ever new shapes, and what would help."""
+        latest = ", ".join(str(list(tensor.sizes)) for tensor in tensors[:4])
+        warnings.warn(
+            f"{self.name} has {MANY_PROGRAMS} programs by now, one for each combination of argument "
+            f"shapes (the latest: {latest}), and each new one costs a compilation. Padding the "
+            "dimension that varies to a few sizes, such as powers of two, makes them few; "
+            f"options={{'programs': n}} bounds how many are kept (now {self.options.programs}).",
+            UserWarning,
+            stacklevel=2,
+        )
 
     def lower(
         self,

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+# From this many programs on, for different shapes, a graph says that fewer would do.
+MANY_PROGRAMS = 32
+
 Fallback = Literal["error", "eager"]
 
 # PyTorch's modes choose between Inductor's ways to launch and tune. Here a compiled call runs without

@@ -27,6 +27,7 @@ _NUMBERS: dict[str, Number] = {
     "cache_hits_memory": 0,
     "cache_hits_disk": 0,
     "cache_corrupt": 0,
+    "programs_dropped": 0,
     "executions": 0,
     "lowering_seconds": 0.0,
     "compile_seconds": 0.0,
