@@ -4,12 +4,13 @@ import io
 import json
 import struct
 import tarfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchneuron.program import Neff, NeffError
+from torchneuron.program import Neff, NeffError, neff
 
 SMALL = Neff(
     stablehlo=b"module",
@@ -99,3 +100,32 @@ def test_what_we_did_not_write_is_refused(data: bytes) -> None:
 def test_metadata_must_be_json() -> None:
     with pytest.raises(TypeError):
         Neff(b"", b"", metadata={"a": object()}).to_bytes()
+
+
+def test_further_members() -> None:
+    members = {"weights": bytes(range(200)) * 5, "empty": b""}
+    data = Neff(b"module", b"executable", members=members).to_bytes()
+    back = Neff.from_bytes(memoryview(data))
+    assert {name: bytes(member) for name, member in back.members.items()} == members
+    assert isinstance(back.members["weights"], memoryview)
+    with tarfile.open(fileobj=io.BytesIO(data[1024:])) as archive:
+        assert archive.getnames()[-2:] == ["weights", "empty"]
+
+
+def test_a_member_that_is_made_while_it_is_written() -> None:
+    class Counting:
+        def __len__(self) -> int:
+            return 6
+
+        def chunks(self) -> Iterator[bytes]:
+            yield from (b"ab", b"cdef")
+
+    data = Neff(b"", b"", members={"letters": Counting()}).to_bytes()
+    assert bytes(Neff.from_bytes(data).members["letters"]) == b"abcdef"
+
+
+def test_a_size_beyond_eight_gibibytes_is_read() -> None:
+    info = tarfile.TarInfo("large")
+    info.size = 9 << 30
+    field = info.tobuf(format=tarfile.GNU_FORMAT)[124:136]
+    assert neff._size(field) == 9 << 30

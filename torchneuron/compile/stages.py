@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch._guards import CompileContext, CompileId
-from torch._logging import trace_structured
+from torch._logging._internal import trace_structured
 
 from torchneuron.compile.captured import CapturedGraph
 from torchneuron.program.compiler import Program

@@ -9,7 +9,8 @@ Example::
     print(torch.neuron.memory_allocated(), torch.neuron.metrics()["programs_compiled"])
 """
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -68,7 +69,19 @@ from torchneuron.device.streams import (
     stream,
 )
 
+if TYPE_CHECKING:
+    from torchneuron.compile.explain import explain
+    from torchneuron.compile.export import export
+    from torchneuron.compile.load import load_exported
+
 OutOfMemoryError = torch.OutOfMemoryError
+
+# What needs the compiler is imported when first asked for, to keep ``import torch`` light.
+_LATER = {
+    "explain": "torchneuron.compile.explain",
+    "export": "torchneuron.compile.export",
+    "load_exported": "torchneuron.compile.load",
+}
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
@@ -81,6 +94,8 @@ def __getattr__(name: str) -> Any:
     # saves the random state of a device only where `_initialized` is true.
     if name == "_initialized":
         return is_initialized()
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -97,6 +112,8 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "explain",
+    "export",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",
@@ -109,6 +126,7 @@ __all__ = [
     "is_bf16_supported",
     "is_built",
     "is_initialized",
+    "load_exported",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

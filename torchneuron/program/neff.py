@@ -15,6 +15,7 @@ uncompressed tar, so generic tools can list and unpack it:
     stablehlo.mlirbc   the StableHLO portable artifact the program was compiled from
     executable.pjrt    the PJRT plugin's serialized executable
     cost.json          the cost summary
+    ...                further members, such as an exported program's weights
 
 ``build_version`` starts with ``torchneuron``: that is how we know our files from AWS's, whose
 device instructions only the Neuron runtime can load. The uuid is derived from the rest of the
@@ -28,9 +29,9 @@ import io
 import json
 import struct
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 from torchneuron.program.errors import NeffError
 
@@ -40,11 +41,27 @@ _VERSION = (1, 0)
 _BUILD = b"torchneuron neff 1"
 _UUID = slice(204, 220)
 _BLOCK = 512
+# From here on a size does not fit into the octal digits of a plain tar.
+_USTAR_SIZE = 8 << 30
 
 _INTERFACE = "neff.json"
 _STABLEHLO = "stablehlo.mlirbc"
 _EXECUTABLE = "executable.pjrt"
 _COST = "cost.json"
+_FIXED = (_INTERFACE, _STABLEHLO, _EXECUTABLE, _COST)
+
+
+class Chunked(Protocol):
+    """A member that is made while it is written."""
+
+    def __len__(self) -> int:
+        """Its size in bytes."""
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Its bytes in order."""
+
+
+Member = bytes | memoryview | Chunked
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +69,8 @@ class Neff:
     """A compiled program and what is needed to run it.
 
     ``interface``, ``metadata`` and ``cost`` must be JSON: they come back as JSON gives them, so
-    tuples as lists and keys as strings.
+    tuples as lists and keys as strings. ``members`` are further members by name; those read from a
+    memoryview are memoryviews into it.
     """
 
     stablehlo: bytes
@@ -61,22 +79,31 @@ class Neff:
     interface: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
+    members: Mapping[str, Member] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The file. The same program always gives the same bytes."""
+        file = io.BytesIO()
+        self.write(file)
+        return file.getvalue()
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the file from the start of ``file``, without a copy of it in memory."""
         described = {"interface": self.interface, "metadata": self.metadata}
-        payload = _pack(
-            {
-                _INTERFACE: _json(described),
-                _STABLEHLO: self.stablehlo,
-                _EXECUTABLE: self.executable,
-                _COST: _json(self.cost),
-            }
-        )
-        return _header(self.name, payload) + payload
+        members: dict[str, Member] = {
+            _INTERFACE: _json(described),
+            _STABLEHLO: self.stablehlo,
+            _EXECUTABLE: self.executable,
+            _COST: _json(self.cost),
+            **self.members,
+        }
+        file.write(bytes(_HEADER.size))
+        size, checksum = _pack(members, file)
+        file.seek(0)
+        file.write(_header(self.name, size, checksum))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Neff:
+    def from_bytes(cls, data: bytes | memoryview) -> Neff:
         """Read a file; NeffError if it is not one that ``to_bytes`` made, down to the last byte."""
         name, payload = _checked(data)
         members = _unpack(payload)
@@ -89,6 +116,7 @@ class Neff:
                 interface=described["interface"],
                 metadata=described["metadata"],
                 cost=json.loads(bytes(members[_COST])),
+                members={name: members[name] for name in members if name not in _FIXED},
             )
         except (KeyError, ValueError, TypeError) as error:
             raise NeffError(f"NEFF: a member is missing or malformed ({error!r}).") from error
@@ -98,18 +126,18 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _header(name: str, payload: bytes) -> bytes:
+def _header(name: str, size: int, checksum: bytes) -> bytes:
     # A long name is cut where the field ends, but not inside a character.
     short = name.encode()[:255].decode(errors="ignore").encode()
     header = bytearray(
         _HEADER.pack(
             _PKG_VERSION,
             _HEADER.size,
-            len(payload),
+            size,
             *_VERSION,
             _BUILD,
             1,  # num_tpb
-            hashlib.sha256(payload).digest(),
+            checksum,
             bytes(16),
             short,
             1,  # requested_tpb_count
@@ -122,7 +150,7 @@ def _header(name: str, payload: bytes) -> bytes:
     return bytes(header)
 
 
-def _checked(data: bytes) -> tuple[str, memoryview]:
+def _checked(data: bytes | memoryview) -> tuple[str, memoryview]:
     """The name and the payload of a file whose every byte has been checked."""
     if len(data) < _HEADER.size:
         raise NeffError(f"NEFF: {len(data)} bytes are less than a header.")
@@ -146,14 +174,28 @@ def _checked(data: bytes) -> tuple[str, memoryview]:
     return fields[9].rstrip(b"\0").decode(errors="replace"), payload
 
 
-def _pack(members: Mapping[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return packed.getvalue()
+def _pack(members: Mapping[str, Member], file: BinaryIO) -> tuple[int, bytes]:
+    """Write a tar of ``members``; its size and its SHA-256."""
+    checksum, size = hashlib.sha256(), 0
+
+    def put(data: bytes | memoryview) -> None:
+        nonlocal size
+        file.write(data)
+        checksum.update(data)
+        size += len(data)
+
+    for name, data in members.items():
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        large = info.size >= _USTAR_SIZE
+        put(info.tobuf(format=tarfile.GNU_FORMAT if large else tarfile.USTAR_FORMAT))
+        for chunk in (data,) if isinstance(data, bytes | memoryview) else data.chunks():
+            put(chunk)
+        put(bytes(-info.size % _BLOCK))
+    # Two empty blocks are a tar's end; tar writes whole records.
+    put(bytes(2 * _BLOCK))
+    put(bytes(-size % tarfile.RECORDSIZE))
+    return size, checksum.digest()
 
 
 def _unpack(payload: memoryview) -> dict[str, memoryview]:
@@ -166,7 +208,7 @@ def _unpack(payload: memoryview) -> dict[str, memoryview]:
     at = 0
     try:
         while payload[at]:
-            size = int(bytes(payload[at + 124 : at + 135]), 8)
+            size = _size(bytes(payload[at + 124 : at + 136]))
             name = bytes(payload[at : at + 100]).rstrip(b"\0").decode()
             at += _BLOCK
             members[name] = payload[at : at + size]
@@ -174,3 +216,8 @@ def _unpack(payload: memoryview) -> dict[str, memoryview]:
     except (IndexError, ValueError) as error:
         raise NeffError("NEFF: the payload is not a tar.") from error
     return members
+
+
+def _size(digits: bytes) -> int:
+    """A tar's size field: octal, or binary behind a marked first byte."""
+    return int.from_bytes(digits[1:], "big") if digits[0] & 0x80 else int(digits[:11], 8)
