@@ -153,7 +153,7 @@ def explaining() -> Iterator[Explanation]:
     try:
         with (
             listening(events.append),
-            functorch_config.patch(enable_autograd_cache=False),  # type: ignore[attr-defined]
+            functorch_config.patch(enable_autograd_cache=False),
         ):
             yield explanation
     finally:
