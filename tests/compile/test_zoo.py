@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 
-from tests.compile.zoo import ENTRIES, Inputs
+from tests.compile.zoo import ENTRIES, Inputs, to
 
 DEVICE = "neuron"
 
@@ -49,10 +49,6 @@ def on_cpu(name: str) -> Step:
     """The step that the others are compared with."""
     model = ENTRIES[name].model().train()
     return train(model, model, ENTRIES[name].sample())
-
-
-def on_device(inputs: Inputs) -> Inputs:
-    return {k: v.to(DEVICE) if isinstance(v, Tensor) else v for k, v in inputs.items()}
 
 
 def compare(actual: Step, expected: Step) -> None:
@@ -98,7 +94,7 @@ def everything_stays_on_the_device() -> Any:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_eager(name: str) -> None:
     model = ENTRIES[name].model().train().to(DEVICE)
-    compare(train(model, model, on_device(ENTRIES[name].sample())), on_cpu(name))
+    compare(train(model, model, to(DEVICE, ENTRIES[name].sample())), on_cpu(name))
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -108,7 +104,7 @@ def test_compiled(name: str) -> None:
     counters.clear()
     model = ENTRIES[name].model().train().to(DEVICE)
     compiled = torch.compile(model, backend="neuron")
-    compare(train(model, compiled, on_device(ENTRIES[name].sample())), on_cpu(name))
+    compare(train(model, compiled, to(DEVICE, ENTRIES[name].sample())), on_cpu(name))
     if breaks := graph_breaks():
         torch._dynamo.reset()
         counters.clear()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from tests.compile.zoo import ENTRIES
+from tests.compile.zoo import ENTRIES, Inputs, to
 
 DEVICE = "neuron"
 NAMES = [name for name, entry in ENTRIES.items() if entry.prompt is not None]
@@ -22,7 +22,7 @@ CACHES: dict[str, dict[str, Any]] = {
 }
 
 
-def generate(model: nn.Module, inputs: dict[str, Tensor], **how: Any) -> tuple[Tensor, Tensor]:
+def generate(model: nn.Module, inputs: Inputs, **how: Any) -> tuple[Tensor, Tensor]:
     """(tokens, logits of the new tokens), greedily, on the CPU."""
     found = model.generate(
         **inputs,
@@ -42,8 +42,7 @@ def on_cpu(name: str) -> tuple[Tensor, Tensor]:
 
 
 def check(name: str, model: nn.Module, **how: Any) -> None:
-    inputs = {key: value.to(DEVICE) for key, value in ENTRIES[name].start().items()}
-    tokens, logits = generate(model, inputs, **how)
+    tokens, logits = generate(model, to(DEVICE, ENTRIES[name].start()), **how)
     expected_tokens, expected_logits = on_cpu(name)
     assert tokens.tolist() == expected_tokens.tolist()
     # Float32 through several layers, each of which sums in another order.
