@@ -16,11 +16,12 @@ CXX_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.cc' -o -name '*.h')
 CXX_TESTS   := $(wildcard tests/csrc/*.cc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint format sanitize bench clean
+.PHONY: help build demo test conformance lint format sanitize bench clean
 
 help:
 	@echo "make demo      run the demonstration"
 	@echo "make test      run all tests"
+	@echo "make conformance  run all of PyTorch's op_db under torch.compile (resumes where it was stopped)"
 	@echo "make lint      check style and types"
 	@echo "make format    put the style right"
 	@echo "make sanitize  run the C++ tests with the address and undefined-behaviour sanitizers"
@@ -74,6 +75,9 @@ demo: $(STAMPS)/build
 
 test: $(STAMPS)/build
 	$(BIN)/python -m pytest -q -n auto tests
+
+conformance: $(STAMPS)/build
+	TORCHNEURON_CACHE_DIR=build/test-programs $(BIN)/python -m tests.conformance.compiled
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

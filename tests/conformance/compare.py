@@ -1,7 +1,7 @@
 """Compares what a sample gives on the device with what it gives on the CPU."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +9,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.conformance.differences import BY_DESIGN, Kind
+from tests.conformance.differences import BY_DESIGN, Difference, Kind
 
 Inputs = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 # What these ops give is memory that nobody wrote.
-_UNWRITTEN = re.compile("empty")
+UNWRITTEN = re.compile("empty")
 _WIDER = {
     torch.bfloat16: torch.float64,
     torch.float16: torch.float64,
@@ -70,11 +70,16 @@ def draws(op: str, function: Callable[..., Any], inputs: Inputs) -> bool:
     """Whether the values of the result are up to chance."""
     with _Draws() as mode:
         apply(function, to_device(inputs, "cpu"))
-    return mode.found or _UNWRITTEN.search(op) is not None
+    return mode.found or UNWRITTEN.search(op) is not None
 
 
-def judge(case: Case, actual: Any, after: Inputs) -> str:
-    """Empty if the results and the inputs after the call are right, else what is wrong."""
+def judge(
+    case: Case, actual: Any, after: Inputs, differences: Mapping[str, Difference] = BY_DESIGN
+) -> str:
+    """Empty if the results and the inputs after the call are right, else what is wrong.
+
+    ``differences`` are those that are right, by op.
+    """
     try:
         compare(_tensors(after), _tensors(case.after), not case.random)
     except AssertionError as error:
@@ -83,7 +88,7 @@ def judge(case: Case, actual: Any, after: Inputs) -> str:
         compare(actual, case.expected, not case.random)
         return ""
     except AssertionError as error:
-        difference = BY_DESIGN.get(case.op)
+        difference = differences.get(case.op)
         if difference is None or case.random:
             return str(error)
     try:

@@ -55,3 +55,14 @@ BY_DESIGN: dict[str, Difference] = {
     "sort": Difference(Kind.STABLE, "sorting is always stable"),
     "topk": Difference(Kind.TIES, "of equal values another one may be chosen"),
 }
+
+_ONE_ROUNDING = Difference(
+    Kind.ROUNDING, "1 - x * x rounds once in a fused program (multiply-add), twice on the CPU"
+)
+
+# Of a program that is more than the op: with its backward, or of the ops that it is composed of.
+COMPILED: dict[str, Difference] = {
+    **BY_DESIGN,
+    "asin": _ONE_ROUNDING,
+    "atanh": _ONE_ROUNDING,
+}
