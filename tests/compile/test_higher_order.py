@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as hop_map
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
@@ -173,6 +174,38 @@ def test_invoke_subgraph() -> None:
         return block(block(block(x, w), w), w)
 
     check(function, leaf(2, 3), leaf(3, 3, seed=1))
+
+
+def test_flex_attention() -> None:
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> Any:
+        return flex_attention(q, k, v, lambda s, b, h, i, j: s * 0.5 + bias[h, i], mask)
+
+    def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> Any:
+        scores = q @ k.mT * q.shape[-1] ** -0.5 * 0.5 + bias[:, :, None]
+        causal = torch.ones(32, 32, dtype=torch.bool).tril()
+        return scores.masked_fill(~causal, -torch.inf).softmax(-1) @ v
+
+    mask = create_block_mask(
+        lambda b, h, i, j: i >= j, B=2, H=2, Q_LEN=32, KV_LEN=32, device=DEVICE, BLOCK_SIZE=16
+    )
+    inputs = [leaf(2, 2, 32, 8, seed=seed) for seed in range(3)]
+    check(function, *inputs, leaf(2, 32, seed=3), reference=reference)
+
+
+def test_autocast() -> None:
+    mask = create_block_mask(
+        lambda b, h, i, j: i >= j, B=None, H=None, Q_LEN=16, KV_LEN=16, device=DEVICE, BLOCK_SIZE=16
+    )
+
+    def function(x: torch.Tensor, q: torch.Tensor) -> Any:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            chosen = torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x @ x - 1, (x,))
+            last, _ = scan(lambda c, x: (c + x, c * x), x[0], x)
+            return chosen, last, flex_attention(q, q, q, block_mask=mask)
+
+    run = torch.compile(function, backend="neuron", fullgraph=True)
+    result = run(torch.eye(4, device=DEVICE), torch.randn(1, 1, 16, 4, device=DEVICE))
+    assert [x.dtype for x in result] == [torch.bfloat16, torch.float32, torch.bfloat16]
 
 
 def test_dynamic_sizes() -> None:
