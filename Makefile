@@ -16,11 +16,12 @@ CXX_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.cc' -o -name '*.h')
 CXX_TESTS   := $(wildcard tests/csrc/*.cc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test conformance lint format sanitize bench clean
+.PHONY: help build demo test zoo conformance lint format sanitize bench clean
 
 help:
 	@echo "make demo      run the demonstration"
 	@echo "make test      run all tests"
+	@echo "make zoo       run the tests of all models, which are too long for every change"
 	@echo "make conformance  run all of PyTorch's op_db under torch.compile (resumes where it was stopped)"
 	@echo "make lint      check style and types"
 	@echo "make format    put the style right"
@@ -74,7 +75,10 @@ demo: $(STAMPS)/build
 	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/build
-	$(BIN)/python -m pytest -q -n auto tests
+	$(BIN)/python -m pytest -q -n auto -m "not zoo" tests
+
+zoo: $(STAMPS)/build
+	$(BIN)/python -m pytest -q -n auto -m zoo tests/compile
 
 conformance: $(STAMPS)/build
 	TORCHNEURON_CACHE_DIR=build/test-programs $(BIN)/python -m tests.conformance.compiled

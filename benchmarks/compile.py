@@ -106,32 +106,26 @@ def smollm2_cases(options: argparse.Namespace, rounds: int) -> list[Case]:
     from transformers import StaticCache
 
     def decoder(device: str, compile: Callable[[Any], Any]) -> Work:
-        tokenizer, model = smollm2_chat.load()
+        model, tokenizer = smollm2_chat.load()
         model = model.to(device).eval()
         ids = tokenizer("The capital of France is", return_tensors="pt").input_ids.to(device)
         length = ids.shape[1]
         cache = StaticCache(config=model.config, max_cache_len=length + NEW_TOKENS)
         forward = compile(model.forward)
-        positions = [torch.tensor([length + i], device=device) for i in range(NEW_TOKENS)]
+        positions = [torch.tensor([[length + i]], device=device) for i in range(NEW_TOKENS)]
         with torch.no_grad():
-            first = (
-                model(
-                    ids, past_key_values=cache, cache_position=torch.arange(length, device=device)
-                )
-                .logits[:, -1:]
-                .argmax(-1)
-            )
+            first = model(ids, past_key_values=cache).logits[:, -1:].argmax(-1)
 
         @torch.no_grad()
         def loop() -> torch.Tensor:
+            # The cache counts its tokens: decode the same ones every time.
+            for layer in cache.layers:
+                layer.cumulative_length.fill_(length)
             token = first
             for position in positions:
-                token = forward(
-                    token,
-                    past_key_values=cache,
-                    cache_position=position,
-                    position_ids=position[None],
-                ).logits.argmax(-1)
+                token = forward(token, past_key_values=cache, position_ids=position).logits.argmax(
+                    -1
+                )
             return token
 
         return loop

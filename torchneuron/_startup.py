@@ -44,9 +44,8 @@ def register() -> None:
     _C.set_blocking(settings.eager == "blocking")
     _C.register_kernels()
     settings.on_change(_setting_changed)
-    from torchneuron import device
+    from torchneuron import _artifacts, device
     from torchneuron.device import sharing
-    from torchneuron.program import artifacts
 
     torch._register_device_module(DEVICE, device)  # type: ignore[no-untyped-call]
     sys.modules[f"torch.{DEVICE}"] = device
@@ -54,7 +53,7 @@ def register() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     sharing.register()
-    artifacts.register()
+    _artifacts.register()
     # PyTorch's own default for devices of its private slot is float16. Other threads start with that.
     torch.set_autocast_dtype(DEVICE, torch.bfloat16)
     atexit.register(_C.shutdown)

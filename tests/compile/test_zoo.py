@@ -18,6 +18,10 @@ from torch.utils import _pytree as pytree
 from tests.compile.zoo import ENTRIES, Inputs, to
 
 DEVICE = "neuron"
+# What every run trains: a transformer, a mixture of experts, a convolutional and a recurrent net. The
+# others take minutes together.
+ALWAYS = ("gpt2", "qwen3_moe", "resnet", "lstm")
+MODELS = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.zoo) for name in ENTRIES]
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,13 @@ def everything_stays_on_the_device() -> Any:
     assert torch.neuron.metrics()["fallbacks"] == {}
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", MODELS)
 def test_eager(name: str) -> None:
     model = ENTRIES[name].model().train().to(DEVICE)
     compare(train(model, model, to(DEVICE, ENTRIES[name].sample())), on_cpu(name))
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", MODELS)
 def test_compiled(name: str) -> None:
     """The graph may break only where Dynamo breaks it for Inductor too, which is for the CPU."""
     torch._dynamo.reset()

@@ -20,6 +20,8 @@ CACHES: dict[str, dict[str, Any]] = {
     "dynamic": {},
     "static": {"cache_implementation": "static"},
 }
+# One model in every run, the others with `make zoo`.
+MODELS = [name if name == "llama" else pytest.param(name, marks=pytest.mark.zoo) for name in NAMES]
 
 
 def generate(model: nn.Module, inputs: Inputs, **how: Any) -> tuple[Tensor, Tensor]:
@@ -65,13 +67,13 @@ def graphs() -> list[str]:
 
 
 @pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_eager(name: str, kind: str) -> None:
     check(name, ENTRIES[name].model().eval().to(DEVICE), disable_compile=True, **CACHES[kind])
     assert not graphs()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_static_cache_decodes_in_one_program(name: str) -> None:
     """transformers compiles the decoding step by itself: it knows the device and its backend."""
     check(name, ENTRIES[name].model().eval().to(DEVICE), **CACHES["static"])
@@ -79,7 +81,7 @@ def test_static_cache_decodes_in_one_program(name: str) -> None:
     assert not counters["graph_break"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_compiled_with_a_growing_cache(name: str) -> None:
     """One graph for the prompt, one with symbolic sizes for the rest: no trace for each length."""
     model = ENTRIES[name].model().eval().to(DEVICE)

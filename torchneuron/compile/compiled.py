@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchneuron import _C
+from torchneuron import _C, _artifacts
 from torchneuron.compile import failure, rng_state, stages
 from torchneuron.compile.captured import CapturedGraph
 from torchneuron.compile.options import MANY_PROGRAMS, Options
 from torchneuron.compile.specialize import Specialization
-from torchneuron.program import artifacts
 from torchneuron.program.compiler import Program
 from torchneuron.program.key import digest
 from torchneuron.program.session import compile_flags, compiler, toolchain
@@ -234,7 +233,7 @@ class CompiledGraph:
             flags=compile_flags(),
         )
         if program.origin != "memory":
-            artifacts.record(compiler().cache, digest(parts))
+            _artifacts.record(compiler().cache, digest(parts))
         stages.tell_program(self.name, program, arguments, start, self.compile_id)
         return program
 

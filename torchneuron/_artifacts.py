@@ -1,12 +1,17 @@
-"""Compiled programs among the artifacts of ``torch.compiler.save_cache_artifacts``."""
+"""Compiled programs among the artifacts of ``torch.compiler.save_cache_artifacts``.
+
+Registered at start-up, since PyTorch must know the type before it loads artifacts that hold one; so
+what the work itself needs is imported when there is some.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
-from torchneuron.program.cache import DiskCache, open_cache
-from torchneuron.program.errors import NeffError
-from torchneuron.program.neff import Neff
+if TYPE_CHECKING:
+    from torchneuron.program.cache import DiskCache
 
 _TYPE = "neuron_neff"
 
@@ -16,6 +21,8 @@ class NeffArtifact(CacheArtifact):
 
     def populate_cache(self) -> None:
         """Put the program into the disk cache; one that is not intact is left out."""
+        from torchneuron.program import Neff, NeffError, open_cache
+
         cache = open_cache()
         if cache is not None:
             try:
@@ -30,7 +37,7 @@ class NeffArtifact(CacheArtifact):
 
 
 def register() -> None:
-    """Make PyTorch know the type, which it must before it loads artifacts that hold one."""
+    """Make PyTorch know the type."""
     CacheArtifactFactory.register(NeffArtifact)
 
 
