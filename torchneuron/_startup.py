@@ -46,6 +46,7 @@ def register() -> None:
     settings.on_change(_setting_changed)
     from torchneuron import _artifacts, device
     from torchneuron.device import sharing
+    from torchneuron.eager import recurrent
 
     torch._register_device_module(DEVICE, device)  # type: ignore[no-untyped-call]
     sys.modules[f"torch.{DEVICE}"] = device
@@ -54,6 +55,7 @@ def register() -> None:
     )
     sharing.register()
     _artifacts.register()
+    recurrent.register()
     # PyTorch's own default for devices of its private slot is float16. Other threads start with that.
     torch.set_autocast_dtype(DEVICE, torch.bfloat16)
     atexit.register(_C.shutdown)
