@@ -53,8 +53,15 @@ def _open01(b: Builder, bits: Val, dtype: torch.dtype) -> Val:
     return b.min(value, 1 - 2.0 ** -_DIGITS[dtype])
 
 
-def _random_open01(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Val:
-    bits = random_bits64(b, shape) if dtype is torch.float64 else random_words(b, shape)[0]
+def random_open01(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Val:
+    """Uniform float32 or float64 above 0 and below 1."""
+    count = 2 if dtype is torch.float64 else 1
+    return open01_of_words(b, random_words(b, shape, count), dtype)
+
+
+def open01_of_words(b: Builder, words: Sequence[Val], dtype: torch.dtype) -> Val:
+    """The same of ui32 words: one for float32, two for float64."""
+    bits = _join(b, words[0], words[1]) if dtype is torch.float64 else words[0]
     return _open01(b, bits, dtype)
 
 
@@ -102,13 +109,16 @@ def _even_series(b: Builder, square: Val, first: int, last: int) -> Val:
 
 def standard_normal(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Val:
     """Box-Muller in float64 or float32."""
-    words = random_words(b, shape, 4)
+    return normal_of_words(b, random_words(b, shape, 4), dtype)
+
+
+def normal_of_words(b: Builder, words: Sequence[Val], dtype: torch.dtype) -> Val:
+    """The same of four ui32 words."""
+    radius = b.log(open01_of_words(b, words, dtype))
     if dtype is torch.float64:
-        radius = b.log(_open01(b, _join(b, words[0], words[1]), dtype))
         turns = b.mul(b.convert(b.shift_right(_join(b, words[2], words[3]), 11), dtype), 2.0**-53)
         direction = b.cos(b.mul(turns, 2 * math.pi))
     else:
-        radius = b.log(_open01(b, words[0], dtype))
         direction = _cos_of_turns(b, words[1])
     return b.mul(b.sqrt(b.mul(radius, -2.0)), direction)
 
@@ -289,7 +299,7 @@ def bernoulli(b: Builder, out: Any, x: Val, *, generator: Any = None) -> Val:
 
 def standard_exponential(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Val:
     """Positive, finite numbers of rate 1 in float64 or float32."""
-    return b.neg(b.log1p(b.neg(_random_open01(b, shape, dtype))))
+    return b.neg(b.log1p(b.neg(random_open01(b, shape, dtype))))
 
 
 @emitter("aten.exponential")
@@ -305,7 +315,7 @@ def exponential(b: Builder, out: Any, x: Val, lambd: Arg = 1.0, *, generator: An
 @emitter("aten.geometric")
 def geometric(b: Builder, out: Any, x: Val, p: Arg, *, generator: Any = None) -> Val:
     wide = torch.float64 if out.dtype is torch.float64 else torch.float32
-    log_u = b.log(_random_open01(b, shape_of(out), wide))
+    log_u = b.log(random_open01(b, shape_of(out), wide))
     trials = b.ceil(b.div(log_u, b.log1p(b.neg(b.scalar(p, wide)))))
     return finish(b, b.max(trials, 1.0), out)
 
@@ -315,7 +325,7 @@ def cauchy(
     b: Builder, out: Any, x: Val, median: Arg = 0.0, sigma: Arg = 1.0, *, generator: Any = None
 ) -> Val:
     wide = opmath(out.dtype)
-    half_turns = b.sub(_random_open01(b, shape_of(out), wide), 0.5)
+    half_turns = b.sub(random_open01(b, shape_of(out), wide), 0.5)
     value = b.unary("tan", b.mul(half_turns, math.pi))
     return finish(b, b.add(b.mul(value, b.scalar(sigma, wide)), b.scalar(median, wide)), out)
 

@@ -58,11 +58,17 @@ def random_words(b: "Control", shape: Sequence[int], count: int = 1) -> list[Val
     elements = prod(shape)
     if elements == 0:
         return [b.full(shape, 0, _U32)] * count
+    key, first = reserve(b, elements)
+    position = b.reshape(b.iota((elements,), 0, _U64), shape)
+    return philox(b, key, b.add(position, first))[:count]
+
+
+def reserve(b: "Control", counters: int) -> tuple[Val, Val]:
+    """(key, first counter) of so many fresh counters: 0-d ui64, which a region may take as operands."""
     if b.rng_operand is None:
         b.rng_operand = Val("%rng", _U64, (2,))
     seed = b.reshape(b.slice(b.rng_operand, [0], [1]), ())
     offset = b.reshape(b.slice(b.rng_operand, [1], [2]), ())
     first = b.add(b.div(offset, WORDS), b.rng_offset // WORDS)
-    b.rng_offset += WORDS * elements
-    position = b.reshape(b.iota((elements,), 0, _U64), shape)
-    return philox(b, seed, b.add(position, first))[:count]
+    b.rng_offset += WORDS * counters
+    return seed, first
