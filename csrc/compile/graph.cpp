@@ -15,12 +15,19 @@ namespace {
 
 using Tensors = c10::SmallVector<at::Tensor, 8>;
 
-// Tensors on the CPU that cannot be scalar operands go to the device, as `.to` would take them.
-// Gives the originals by position, which the graph may write; empty where none was moved.
+// Programs read memory, which lazy conjugates and negatives have not been written to yet. Tensors
+// on the CPU that cannot be scalar operands go to the device, as `.to` would take them. Gives the
+// originals by position, which the graph may write; empty where none was moved.
 std::vector<at::Tensor> adopt_host_tensors(torch::jit::Stack& stack, c10::Device device) {
   std::vector<at::Tensor> originals;
   for (size_t i = 0; i < stack.size(); ++i) {
-    if (!stack[i].isTensor() || !stack[i].toTensor().device().is_cpu()) {
+    if (!stack[i].isTensor()) {
+      continue;
+    }
+    if (const at::Tensor& tensor = stack[i].toTensor(); tensor.is_conj() || tensor.is_neg()) {
+      stack[i] = tensor.resolve_conj().resolve_neg();
+    }
+    if (!stack[i].toTensor().device().is_cpu()) {
       continue;
     }
     originals.resize(stack.size());

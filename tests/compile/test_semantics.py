@@ -252,6 +252,20 @@ def test_nan_and_infinity() -> None:
     check(lambda a: (a.relu(), a.max(), a * 0, torch.maximum(a, -a), a.clamp(-1, 1)), x)
 
 
+def test_lazy_conjugates_and_negatives() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.conj() * 2, torch.fft.ifft(x), (x * 1j).conj(), x.imag.neg()
+
+    run = compiled(function)
+    x = torch.randn(4, dtype=torch.complex64)
+    for given in (x, x.conj()):
+        for found, expected in zip(run(given.to(DEVICE)), function(given), strict=True):
+            torch.testing.assert_close(found.cpu(), expected.resolve_conj().resolve_neg())
+    device_x = x.to(DEVICE)
+    for found, expected in zip(run(device_x.conj()), function(x.conj()), strict=True):
+        torch.testing.assert_close(found.cpu(), expected.resolve_conj().resolve_neg())
+
+
 def test_second_call_runs_no_python_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchneuron.compile import compiled as module
 

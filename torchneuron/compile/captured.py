@@ -177,6 +177,9 @@ def _storage(node: fx.Node) -> int | None:
     value = node.meta.get("val")
     if node.op == "output" or not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None
+    # A lazy conjugate or negative is a value of its own here: its memory holds another one.
+    if value.is_conj() or value.is_neg():
+        return None
     return int(value.untyped_storage()._cdata)
 
 
