@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from torchneuron._untraced import untraced
+
 _DEVICE = "neuron"
 _NAMESPACE = "torchneuron"
 _SCHEMAS = (
@@ -90,6 +92,7 @@ def _gradient_shapes(
 # Gradients
 
 
+@untraced
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, h0, c0, w_ih, w_hh, b_ih, b_hh, cell, reverse, _ = inputs
     y, _, _, gates, cells = output
@@ -99,6 +102,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.cell, ctx.reverse = cell, reverse
 
 
+@untraced
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     x, h0, c0, w_ih, w_hh, b_ih, b_hh, y, gates, cells = ctx.saved_tensors
     to_outputs = grads[:3]
@@ -266,6 +270,7 @@ def _run(
     return x, [torch.stack(values) for values in last]
 
 
+@untraced
 def _layers(
     cell: str,
     x: Tensor,
