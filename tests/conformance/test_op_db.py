@@ -4,27 +4,13 @@ expected.json: dtype -> family -> op -> "native", or "fallback: " and the reason
 `python -m tests.conformance.expected` writes it anew.
 """
 
-import warnings
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from tests.conformance.expected import BACKWARD, read
 from tests.conformance.sweep import ops, run_op
-from torchneuron.settings import settings
 
 EXPECTED = read()
-
-
-@pytest.fixture(autouse=True)
-def _policy() -> Iterator[None]:
-    before = settings.fallback
-    settings.fallback = "allow"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    settings.fallback = before
 
 
 @pytest.mark.parametrize(

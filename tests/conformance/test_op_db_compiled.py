@@ -4,28 +4,15 @@ compiled.json: op -> "ok", or what it comes to and why. `make conformance` runs 
 compiles, `python -m tests.conformance.compiled --update` writes it anew.
 """
 
-import warnings
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from tests.conformance.compiled import all_names, differences, read, run_op, slice_of
-from torchneuron.settings import settings
 
 EXPECTED = read()
 # About a second each on one core.
 SLICE = 120
-
-
-@pytest.fixture(autouse=True)
-def _policy() -> Iterator[None]:
-    before = settings.fallback
-    settings.fallback = "allow"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    settings.fallback = before
 
 
 @pytest.mark.parametrize("name", slice_of(list(EXPECTED), SLICE))

@@ -1,5 +1,6 @@
 """Small helpers that emitters share."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -45,3 +46,12 @@ def signbit(b: Builder, x: Val) -> Val:
         return b.lt(x, 0)
     bits = b.bitcast_convert(x, bits_dtype(x.dtype))
     return b.ge(bits, 1 << (8 * x.dtype.itemsize - 1))
+
+
+def chebyshev(b: Builder, t: Val, coefficients: Sequence[float]) -> Val:
+    """The Chebyshev series at ``t`` by Clenshaw's recurrence."""
+    double = b.mul(t, 2.0)
+    ahead, further = b.full(t.shape, 0.0, t.dtype), b.full(t.shape, 0.0, t.dtype)
+    for coefficient in reversed(coefficients[1:]):
+        ahead, further = b.add(b.sub(b.mul(double, ahead), further), coefficient), ahead
+    return b.add(b.sub(b.mul(t, ahead), further), coefficients[0])

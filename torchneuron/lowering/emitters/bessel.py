@@ -4,11 +4,11 @@ Near the origin a Chebyshev series, beyond it one for the slowly varying factors
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torchneuron.lowering.builder import Builder, Val
-from torchneuron.lowering.emitting import finish, in_opmath
+from torchneuron.lowering.emitting import chebyshev, finish, in_opmath
 from torchneuron.lowering.registry import emitter
 
 # Chebyshev coefficients on [-1, 1], computed with mpmath to 40 digits. *_NEAR are series in x^2 over [0, 64] for J and
@@ -369,15 +369,6 @@ _AIRY_Q = (
 )
 
 
-def _series(b: Builder, t: Val, coefficients: Sequence[float]) -> Val:
-    """The Chebyshev series at ``t`` by Clenshaw's recurrence."""
-    double = b.mul(t, 2.0)
-    ahead, further = b.full(t.shape, 0.0, t.dtype), b.full(t.shape, 0.0, t.dtype)
-    for coefficient in reversed(coefficients[1:]):
-        ahead, further = b.add(b.sub(b.mul(double, ahead), further), coefficient), ahead
-    return b.add(b.sub(b.mul(t, ahead), further), coefficients[0])
-
-
 def _unit(b: Builder, x: Val, high: float) -> Val:
     """[0, high] mapped to [-1, 1]."""
     return b.sub(b.mul(x, 2.0 / high), 1.0)
@@ -399,8 +390,8 @@ def _wave(b: Builder, size: Val, order: int) -> tuple[Val, Val]:
     far = b.max(size, _EDGE)
     ratio = b.div(_EDGE, far)
     t = _unit(b, b.mul(ratio, ratio), 1.0)
-    p = _series(b, t, _P0_FAR if order == 0 else _P1_FAR)
-    q = b.mul(ratio, _series(b, t, _Q0_FAR if order == 0 else _Q1_FAR))
+    p = chebyshev(b, t, _P0_FAR if order == 0 else _P1_FAR)
+    q = b.mul(ratio, chebyshev(b, t, _Q0_FAR if order == 0 else _Q1_FAR))
     phase = b.sub(far, math.pi * (0.25 + 0.5 * order))
     cosine, sine = b.cos(phase), b.sin(phase)
     scale = b.sqrt(b.div(2.0 / math.pi, far))
@@ -412,13 +403,13 @@ def _wave(b: Builder, size: Val, order: int) -> tuple[Val, Val]:
 
 def _j0(b: Builder, x: Val) -> Val:
     size = b.abs(x)
-    near = _series(b, _near(b, size), _J0_NEAR)
+    near = chebyshev(b, _near(b, size), _J0_NEAR)
     return b.select(b.le(size, _EDGE), near, _wave(b, size, 0)[0])
 
 
 def _j1(b: Builder, x: Val) -> Val:
     size = b.abs(x)
-    near = b.mul(x, _series(b, _near(b, size), _J1_NEAR))
+    near = b.mul(x, chebyshev(b, _near(b, size), _J1_NEAR))
     far = _wave(b, size, 1)[0]
     return b.select(b.le(size, _EDGE), near, b.select(b.lt(x, 0), b.neg(far), far))
 
@@ -431,7 +422,7 @@ def _for_positive(b: Builder, x: Val, value: Val, pole: float) -> Val:
 def _y0(b: Builder, x: Val) -> Val:
     logarithm = b.mul(b.log(b.min(x, _EDGE)), 2.0 / math.pi)
     t = _near(b, b.abs(x))
-    near = b.add(_series(b, t, _Y0_NEAR), b.mul(logarithm, _series(b, t, _J0_NEAR)))
+    near = b.add(chebyshev(b, t, _Y0_NEAR), b.mul(logarithm, chebyshev(b, t, _J0_NEAR)))
     value = b.select(b.le(x, _EDGE), near, _wave(b, x, 0)[1])
     return _for_positive(b, x, value, -math.inf)
 
@@ -439,7 +430,7 @@ def _y0(b: Builder, x: Val) -> Val:
 def _y1(b: Builder, x: Val) -> Val:
     logarithm = b.mul(b.log(b.min(x, _EDGE)), 2.0 / math.pi)
     t = _near(b, b.abs(x))
-    smooth = b.add(_series(b, t, _Y1_NEAR), b.mul(logarithm, _series(b, t, _J1_NEAR)))
+    smooth = b.add(chebyshev(b, t, _Y1_NEAR), b.mul(logarithm, chebyshev(b, t, _J1_NEAR)))
     near = b.sub(b.mul(x, smooth), b.div(2.0 / math.pi, x))
     value = b.select(b.le(x, _EDGE), near, _wave(b, x, 1)[1])
     return _for_positive(b, x, value, -math.inf)
@@ -454,13 +445,13 @@ def _k(b: Builder, x: Val, order: int, scaled: bool) -> Val:
     t = _unit(b, b.mul(inside, inside), 4.0)
     logarithm = b.log(b.mul(inside, 0.5))
     if order == 0:
-        near = b.sub(_series(b, t, _K0_NEAR), b.mul(logarithm, _series(b, t, _I0_NEAR)))
+        near = b.sub(chebyshev(b, t, _K0_NEAR), b.mul(logarithm, chebyshev(b, t, _I0_NEAR)))
     else:
-        smooth = b.add(_series(b, t, _K1_NEAR), b.mul(logarithm, _series(b, t, _I1_NEAR)))
+        smooth = b.add(chebyshev(b, t, _K1_NEAR), b.mul(logarithm, chebyshev(b, t, _I1_NEAR)))
         near = b.add(b.mul(inside, smooth), b.div(1.0, inside))
     outside = b.max(x, 2.0)
     table = _K0_FAR if order == 0 else _K1_FAR
-    far = b.div(_series(b, _unit(b, b.div(2.0, outside), 1.0), table), b.sqrt(outside))
+    far = b.div(chebyshev(b, _unit(b, b.div(2.0, outside), 1.0), table), b.sqrt(outside))
     if scaled:
         near = b.mul(near, b.exp(inside))
     else:
@@ -472,18 +463,20 @@ def _k(b: Builder, x: Val, order: int, scaled: bool) -> Val:
 
 
 def _airy(b: Builder, x: Val) -> Val:
-    near = _series(b, b.mul(b.add(b.clamp(-6.0, x, 2.0), 2.0), 0.25), _AIRY_NEAR)
+    near = chebyshev(b, b.mul(b.add(b.clamp(-6.0, x, 2.0), 2.0), 0.25), _AIRY_NEAR)
     right, left = b.max(x, 2.0), b.max(b.neg(x), 6.0)
     decay = _zeta(b, right)
-    falling = b.mul(_series(b, _unit(b, b.div(1.0, decay), 0.54), _AIRY_RIGHT), b.exp(b.neg(decay)))
+    falling = b.mul(
+        chebyshev(b, _unit(b, b.div(1.0, decay), 0.54), _AIRY_RIGHT), b.exp(b.neg(decay))
+    )
     falling = b.div(falling, b.mul(b.sqrt(b.sqrt(right)), 2.0 * math.sqrt(math.pi)))
     phase = _zeta(b, left)
     inverse = b.div(1.0, phase)
     t = _unit(b, b.mul(inverse, inverse), 1.0 / 95.0)
     angle = b.add(phase, math.pi / 4)
     wave = b.add(
-        b.mul(b.sin(angle), _series(b, t, _AIRY_P)),
-        b.mul(b.cos(angle), b.mul(inverse, _series(b, t, _AIRY_Q))),
+        b.mul(b.sin(angle), chebyshev(b, t, _AIRY_P)),
+        b.mul(b.cos(angle), b.mul(inverse, chebyshev(b, t, _AIRY_Q))),
     )
     wave = b.div(wave, b.mul(b.sqrt(b.sqrt(left)), math.sqrt(math.pi)))
     value = b.select(b.gt(x, 2.0), falling, b.select(b.lt(x, -6.0), wave, near))

@@ -1,13 +1,13 @@
 """Special functions: modified Bessel functions, erfcx, orthogonal polynomials."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torchneuron.lowering.builder import Builder, Number, Val
-from torchneuron.lowering.emitting import finish, in_opmath
+from torchneuron.lowering.emitting import chebyshev, finish, in_opmath
 from torchneuron.lowering.registry import emitter
 
 Arg = Val | Number
@@ -98,28 +98,19 @@ _ERFCX = (
 )
 
 
-def _chebyshev(b: Builder, t: Val, coefficients: Sequence[float]) -> Val:
-    """The series at ``t`` by Clenshaw's recurrence."""
-    double = b.mul(t, 2.0)
-    ahead, further = b.full(t.shape, 0.0, t.dtype), b.full(t.shape, 0.0, t.dtype)
-    for coefficient in reversed(coefficients[1:]):
-        ahead, further = b.add(b.sub(b.mul(double, ahead), further), coefficient), ahead
-    return b.add(b.sub(b.mul(t, ahead), further), coefficients[0])
-
-
 def _i0e(b: Builder, x: Val) -> Val:
     """exp(-|x|) I0(x)"""
     size = b.abs(x)
-    small = _chebyshev(b, b.sub(b.mul(size, 0.25), 1.0), _I0_SMALL)
+    small = chebyshev(b, b.sub(b.mul(size, 0.25), 1.0), _I0_SMALL)
     far = b.max(size, 8.0)
-    large = b.div(_chebyshev(b, b.sub(b.div(16.0, far), 1.0), _I0_LARGE), b.sqrt(far))
+    large = b.div(chebyshev(b, b.sub(b.div(16.0, far), 1.0), _I0_LARGE), b.sqrt(far))
     return b.select(b.le(size, 8.0), small, large)
 
 
 def _erfcx(b: Builder, x: Val) -> Val:
     size = b.abs(x)
     y = b.div(4.0, b.add(size, 4.0))
-    upper = b.mul(y, _chebyshev(b, b.sub(b.mul(y, 2.0), 1.0), _ERFCX))
+    upper = b.mul(y, chebyshev(b, b.sub(b.mul(y, 2.0), 1.0), _ERFCX))
     lower = b.sub(b.mul(b.exp(b.mul(x, x)), 2.0), upper)
     return b.select(b.lt(x, 0.0), lower, upper)
 
