@@ -41,7 +41,7 @@ def register() -> None:
     _configure()
     rename_privateuse1_backend(DEVICE)
     _C.set_callbacks(_operand_arguments, _resolve)
-    _C.set_blocking(settings.eager == "blocking")
+    _C.set_eager_mode(settings.eager)
     _C.register_kernels()
     settings.on_change(_setting_changed)
     from torchneuron import _artifacts, device
@@ -104,7 +104,7 @@ def _resolve(*call: Any) -> dict[str, Any]:
 
 def _setting_changed(name: str, value: object) -> None:
     if name == "eager":
-        _C.set_blocking(value == "blocking")
+        _C.set_eager_mode(str(value))
     elif name == "fallback":
         _C.forget_programs()
     elif name in _CONFIGURED:

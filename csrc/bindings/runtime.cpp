@@ -4,6 +4,10 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <array>
+#include <utility>
+
+#include "adaptive/window.h"
 #include "eager/arguments.h"
 #include "eager/callbacks.h"
 #include "eager/operator.h"
@@ -32,6 +36,30 @@ void configure(int device_count, size_t memory_limit, py::object find_client) {
 
 void set_callbacks(py::object operand_arguments, py::object resolve) {
   eager::callbacks() = {std::move(operand_arguments), std::move(resolve)};
+}
+
+constexpr std::array<std::pair<const char*, runtime::EagerMode>, 3> kModes{
+    {{"strict", runtime::EagerMode::kStrict},
+     {"blocking", runtime::EagerMode::kBlocking},
+     {"adaptive", runtime::EagerMode::kAdaptive}}};
+
+void set_eager_mode(const std::string& name) {
+  for (const auto& [known, mode] : kModes) {
+    if (name == known) {
+      Runtime::instance().set_mode(mode);
+      return;
+    }
+  }
+  throw py::value_error("there is no eager mode '" + name + "'");
+}
+
+std::string eager_mode() {
+  for (const auto& [name, mode] : kModes) {
+    if (mode == Runtime::instance().mode()) {
+      return name;
+    }
+  }
+  return {};
 }
 
 py::dict hot_counters() {
@@ -109,14 +137,19 @@ void init_runtime(py::module_& module) {
   });
   module.def("memory_limit", [] { return Runtime::instance().memory_limit(); });
   module.def("set_memory_limit", [](size_t bytes) { Runtime::instance().set_memory_limit(bytes); });
-  module.def("set_blocking", [](bool blocking) { Runtime::instance().set_blocking(blocking); });
-  module.def("blocking", [] { return Runtime::instance().blocking(); });
+  module.def("set_eager_mode", &set_eager_mode);
+  module.def("eager_mode", &eager_mode);
   module.def(
       "synchronize",
       [](int device) { Runtime::instance().synchronize(static_cast<c10::DeviceIndex>(device)); },
       py::call_guard<py::gil_scoped_release>());
   module.def(
-      "shutdown", [] { Runtime::instance().shutdown(); }, py::call_guard<py::gil_scoped_release>());
+      "shutdown",
+      [] {
+        adaptive::Requests::instance().stop();
+        Runtime::instance().shutdown();
+      },
+      py::call_guard<py::gil_scoped_release>());
   module.def("default_generator", [](int device) {
     return runtime::default_generator(static_cast<c10::DeviceIndex>(device));
   });

@@ -133,6 +133,9 @@ void fill_program(const py::dict& plan, Entry& entry) {
   program->executable = plan["executable"].cast<std::shared_ptr<pjrt::Executable>>();
   program->label = plan["label"].cast<std::string>();
   program->origin = plan["origin"].cast<std::string>();
+  if (plan.contains("module")) {
+    program->module = plan["module"].cast<std::string>();
+  }
   for (const auto& parameter : plan["donatable"]) {
     program->donatable.push_back(parameter.cast<int64_t>());
   }

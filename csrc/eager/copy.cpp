@@ -145,7 +145,7 @@ at::Tensor to_host(const at::Tensor& source) {
   }
   runtime::check_in_bounds(*plain.unsafeGetTensorImpl(), handle, extent);
   const ValuePtr value = handle.value_or_undefined(plain.scalar_type());
-  const Value::State state = value->wait();
+  const Value::State state = runtime::demand(*value);
   if (state == Value::State::kFailed) {
     runtime::raise(*value->failure());
   }

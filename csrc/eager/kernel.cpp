@@ -1,9 +1,12 @@
 #include "eager/kernel.h"
 
+#include <ATen/Context.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 #include <c10/core/TensorImpl.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include "eager/fallback.h"
 #include "eager/miss.h"
@@ -56,8 +59,10 @@ void gather_inputs(const Entry& entry, Signature& signature, runtime::Task& task
 
 void make_outputs(const Entry& entry, const Signature& signature, runtime::Task& task,
                   c10::SmallVectorImpl<at::Tensor>& fresh) {
+  runtime::LaunchQueue& queue = runtime::Runtime::instance().queue(signature.device);
   for (const Output& output : entry.outputs) {
-    auto value = c10::make_intrusive<Value>(Value::State::kPending, output.dtype, output.numel);
+    auto value =
+        c10::make_intrusive<Value>(Value::State::kPending, output.dtype, output.numel, &queue);
     task.outputs.push_back(value);
     if (output.fresh) {
       fresh.push_back(make_tensor(output.sizes, output.strides, output.dtype, signature.device,
@@ -116,6 +121,14 @@ void push_returns(const Entry& entry, size_t argument_count,
   }
 }
 
+// Whoever watches single ops, or asked for the same results whatever ran before, gets single ops.
+bool may_fuse(const Entry& entry) {
+  return !entry.program->module.empty() && !entry.outputs.empty() &&
+         runtime::Runtime::instance().mode() == runtime::EagerMode::kAdaptive &&
+         !at::globalContext().deterministicAlgorithms() && !at::hasCallbacks() &&
+         !torch::autograd::AnomalyMode::is_enabled();
+}
+
 void execute(const Entry& entry, Operator& op, Signature& signature, torch::jit::Stack& stack) {
   c10::SmallVector<at::Tensor, 4> fresh;
   launch(entry, op.name().c_str(), signature, fresh);
@@ -133,6 +146,7 @@ void launch(const Entry& entry, const char* name, Signature& signature,
   runtime::Task task;
   task.stream = runtime::Runtime::instance().current_stream(signature.device);
   task.program = entry.program;
+  task.fusable = may_fuse(entry);
   gather_inputs(entry, signature, task);
   make_outputs(entry, signature, task, fresh);
   // From here on the storages refer to the new values; the task holds the old ones.

@@ -43,7 +43,8 @@ void Runtime::start() {
   watch_forks();
   queues_.reserve(static_cast<size_t>(device_count_));
   for (int device = 0; device < device_count_; ++device) {
-    queues_.push_back(std::make_unique<LaunchQueue>(client_, device % client_->device_count()));
+    queues_.push_back(std::make_unique<LaunchQueue>(client_, device % client_->device_count(),
+                                                    make_lookahead_));
   }
   started_.store(true, std::memory_order_release);
 }
@@ -113,8 +114,18 @@ ValuePtr value_from_host(c10::DeviceIndex device, const void* data, c10::ScalarT
   return value;
 }
 
+Value::State demand(const Value& value) {
+  LaunchQueue* const queue = value.producer().queue;
+  // Also where the value is there already: whether a window ends here must not depend on timing.
+  if (queue != nullptr && (Runtime::instance().mode() == EagerMode::kAdaptive ||
+                           value.state() == Value::State::kPending)) {
+    queue->cut();
+  }
+  return value.wait();
+}
+
 void await_value(const Value& value) {
-  switch (value.wait()) {
+  switch (demand(value)) {
     case Value::State::kFailed:
       raise(*value.failure());
     case Value::State::kReady:
@@ -127,7 +138,7 @@ void await_value(const Value& value) {
 
 void value_to_host(const Value& value, void* data) {
   const size_t bytes = static_cast<size_t>(value.numel()) * c10::elementSize(value.dtype());
-  switch (value.wait()) {
+  switch (demand(value)) {
     case Value::State::kFailed:
       raise(*value.failure());
     case Value::State::kReady:

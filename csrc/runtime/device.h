@@ -28,6 +28,9 @@ struct ClientConfig {
   pjrt::NamedValues options;
 };
 
+// How ops run: one program each, the same and waited for, or windows of them as one program.
+enum class EagerMode : uint8_t { kStrict, kBlocking, kAdaptive };
+
 class Runtime {
  public:
   static constexpr int kMaxDevices = 64;
@@ -37,6 +40,8 @@ class Runtime {
 
   // Light configuration, at import. `find_client` is called once, at first use, and may throw.
   void configure(int device_count, size_t memory_limit, std::function<ClientConfig()> find_client);
+  // What gives each queue its lookahead; set before the start.
+  void set_lookahead(LaunchQueue::MakeLookahead make) { make_lookahead_ = std::move(make); }
 
   int device_count() const noexcept { return device_count_; }
   size_t memory_limit() const noexcept { return memory_limit_; }
@@ -61,8 +66,9 @@ class Runtime {
     return *queues_[static_cast<size_t>(device)];
   }
 
-  void set_blocking(bool blocking) noexcept { blocking_ = blocking; }
-  bool blocking() const noexcept { return blocking_.load(std::memory_order_relaxed); }
+  void set_mode(EagerMode mode) noexcept { mode_ = mode; }
+  EagerMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
+  bool blocking() const noexcept { return mode() == EagerMode::kBlocking; }
 
   // Queues an execution and, in blocking mode, waits for it and raises its error.
   void submit(c10::DeviceIndex device, Task&& task);
@@ -87,9 +93,10 @@ class Runtime {
   int device_count_ = 1;
   std::atomic<size_t> memory_limit_{SIZE_MAX};
   std::function<ClientConfig()> find_client_;
+  LaunchQueue::MakeLookahead make_lookahead_;
   std::recursive_mutex start_mutex_;
   std::atomic<bool> started_{false};
-  std::atomic<bool> blocking_{false};
+  std::atomic<EagerMode> mode_{EagerMode::kStrict};
   std::atomic<uint64_t> stream_counter_{0};
   std::shared_ptr<pjrt::Client> client_;
   std::vector<std::unique_ptr<LaunchQueue>> queues_;
@@ -98,6 +105,9 @@ class Runtime {
 // A buffer's worth of host bytes as a ready value on `device`, dense and of one dimension.
 ValuePtr value_from_host(c10::DeviceIndex device, const void* data, c10::ScalarType dtype,
                          int64_t numel);
+
+// Blocks until the value is no longer pending, and sees to it that its queue does not hold it back.
+Value::State demand(const Value& value);
 
 // Blocks until the value is computed, raising its error. Must be called without the GIL where it
 // may take long.

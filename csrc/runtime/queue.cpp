@@ -6,13 +6,18 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/device.h"
 #include "runtime/dtype.h"
+#include "runtime/fork.h"
 #include "runtime/metrics.h"
 
 namespace tn::runtime {
 namespace {
 
-constexpr int kSpins = 4000;  // a few tens of microseconds: cheaper than a wake-up between two ops
+constexpr uint32_t kSpins = 4000;  // tens of microseconds: cheaper than a wake-up between two ops
+// How long a window that has begun waits for its next op. A thread that shares its core with others
+// may well be away for so long.
+constexpr auto kPatience = std::chrono::milliseconds(5);
 
 std::string describe(const Task& task, const std::string& reason) {
   std::string text = reason + " (in " + task.program->label;
@@ -27,8 +32,12 @@ constexpr int kResourceExhausted = 8;
 
 }  // namespace
 
-LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal)
-    : client_(std::move(client)), ordinal_(ordinal), ring_(kCapacity) {
+LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal,
+                         const MakeLookahead& make_lookahead)
+    : client_(std::move(client)),
+      ordinal_(ordinal),
+      ring_(kCapacity),
+      lookahead_(make_lookahead(*this, ordinal)) {
   thread_ = std::thread([this] {
     c10::setThreadName("neuron-launch");
     run();
@@ -52,7 +61,19 @@ void LaunchQueue::wake() noexcept {
   work_.notify_one();
 }
 
-void LaunchQueue::submit(Task&& task) {
+void LaunchQueue::submit(Task&& task) { push(std::move(task), /*urgent=*/true); }
+
+void LaunchQueue::cut() {
+  if (stopping_.load(std::memory_order_relaxed) || in_forked_child()) {
+    return;  // nothing is held, and what is ready can be read
+  }
+  Task task;
+  task.kind = Task::Kind::kCut;
+  // The thread never sleeps while it holds something back.
+  push(std::move(task), /*urgent=*/false);
+}
+
+void LaunchQueue::push(Task&& task, bool urgent) {
   std::lock_guard<std::mutex> guard(producers_);
   TORCH_CHECK(!stopping_.load(std::memory_order_relaxed),
               "the neuron runtime has been shut down (interpreter exit)");
@@ -63,43 +84,65 @@ void LaunchQueue::submit(Task&& task) {
     room_.wait(lock, [&] { return slot - tail_.load(std::memory_order_seq_cst) < kCapacity / 2; });
     waiting_for_room_.store(0);
   }
+  for (size_t i = 0; i < task.outputs.size(); ++i) {
+    task.outputs[i]->set_place(slot, static_cast<uint32_t>(i));
+  }
   ring_[slot % kCapacity] = std::move(task);
   head_.store(slot + 1, std::memory_order_seq_cst);
-  if (sleeping_.load(std::memory_order_seq_cst) != 0) {
+  if (urgent && sleeping_.load(std::memory_order_seq_cst) != 0) {
     wake();
   }
 }
 
 void LaunchQueue::run() {
-  int idle_spins = 0;
+  uint32_t spins = 0;
+  uint64_t slot = 0;
   while (true) {
-    const uint64_t slot = tail_.load(std::memory_order_relaxed);
     if (slot != head_.load(std::memory_order_acquire)) {
-      idle_spins = 0;
-      Task& task = ring_[slot % kCapacity];
-      process(task);
-      tail_.store(slot + 1, std::memory_order_seq_cst);
-      if (waiting_for_room_.load(std::memory_order_seq_cst) != 0) {
-        std::lock_guard<std::mutex> guard(sleep_mutex_);
-        room_.notify_all();
-      }
+      spins = 0;
+      lookahead_->take(slot);
+      ++slot;
       continue;
     }
     if (stopping_.load(std::memory_order_relaxed)) {
+      lookahead_->pause();
       return;
     }
-    if (++idle_spins < kSpins) {
-      __builtin_ia32_pause();
-      continue;
+    rest(slot, spins);
+  }
+}
+
+void LaunchQueue::rest(uint64_t slot, uint32_t& spins) {
+  if (++spins < kSpins) {
+    __builtin_ia32_pause();
+    return;
+  }
+  spins = 0;
+  if (lookahead_->holding()) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (slot == head_.load(std::memory_order_acquire)) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        lookahead_->pause();
+        return;
+      }
+      std::this_thread::yield();
     }
-    std::unique_lock<std::mutex> lock(sleep_mutex_);
-    sleeping_.store(1, std::memory_order_seq_cst);
-    work_.wait(lock, [&] {
-      return slot != head_.load(std::memory_order_seq_cst) ||
-             stopping_.load(std::memory_order_relaxed);
-    });
-    sleeping_.store(0, std::memory_order_relaxed);
-    idle_spins = 0;
+    return;
+  }
+  std::unique_lock<std::mutex> lock(sleep_mutex_);
+  sleeping_.store(1, std::memory_order_seq_cst);
+  work_.wait(lock, [&] {
+    return slot != head_.load(std::memory_order_seq_cst) ||
+           stopping_.load(std::memory_order_relaxed);
+  });
+  sleeping_.store(0, std::memory_order_relaxed);
+}
+
+void LaunchQueue::release(uint64_t slot) {
+  tail_.store(slot, std::memory_order_seq_cst);
+  if (waiting_for_room_.load(std::memory_order_seq_cst) != 0) {
+    std::lock_guard<std::mutex> guard(sleep_mutex_);
+    room_.notify_all();
   }
 }
 
@@ -116,6 +159,8 @@ void LaunchQueue::process(Task& task) {
       break;
     case Task::Kind::kCall:
       task.call();
+      break;
+    case Task::Kind::kCut:
       break;
   }
   // Drop the references now, not when the slot is used again: they hold device memory.
@@ -140,7 +185,7 @@ void LaunchQueue::execute(Task& task) {
   std::shared_ptr<const Failure> failure;
   try {
     for (const ValuePtr& input : task.inputs) {
-      if (input->wait() == Value::State::kFailed) {
+      if (demand(*input) == Value::State::kFailed) {
         failure = input->failure();
         break;
       }

@@ -2,9 +2,6 @@
 // queue it; the thread calls PJRT, so that the two costs overlap.
 #pragma once
 
-#include <c10/core/Stream.h>
-#include <c10/util/SmallVector.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -12,47 +9,32 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "pjrt/client.h"
-#include "runtime/event.h"
-#include "runtime/value.h"
+#include "runtime/lookahead.h"
+#include "runtime/task.h"
 
 namespace tn::runtime {
 
-// A program that can be launched; immutable once made.
-struct Program {
-  std::shared_ptr<pjrt::Executable> executable;
-  std::string label;   // op and shapes, for errors: "aten::add.Tensor(float32[2, 3], ...)"
-  std::string origin;  // Python line that first asked for it, may be empty
-  c10::SmallVector<int64_t, 4> donatable;  // parameters that alias an output
-};
-using ProgramPtr = std::shared_ptr<const Program>;
-
-struct Task {
-  enum class Kind : uint8_t { kExecute, kRecord, kBlock, kCall };
-  Kind kind = Kind::kExecute;
-  c10::StreamId stream = 0;
-  ProgramPtr program;
-  c10::SmallVector<ValuePtr, 6> inputs;
-  c10::SmallVector<ValuePtr, 2> outputs;
-  EventStatePtr event;         // kRecord, kBlock
-  std::function<void()> call;  // kCall
-};
-
-class LaunchQueue {
+class LaunchQueue final : public TaskRunner {
  public:
-  LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal);
-  ~LaunchQueue();
+  using MakeLookahead = std::function<std::unique_ptr<Lookahead>(TaskRunner&, int ordinal)>;
+
+  LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal,
+              const MakeLookahead& make_lookahead);
+  ~LaunchQueue() override;
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
 
   // Adds a task; blocks while the queue is full (back-pressure). Tasks run in the order of
   // submission.
   void submit(Task&& task);
+
+  // Says that a value is about to be waited for: nothing submitted so far is held back any longer.
+  void cut();
 
   // Blocks until all work submitted to `stream` (or to any, if negative) has completed on the
   // device.
@@ -69,10 +51,16 @@ class LaunchQueue {
   // would take memory without bound.
   static constexpr size_t kInFlight = 8;
 
+  Task& task(uint64_t slot) override { return ring_[slot % kCapacity]; }
+  void process(Task& task) override;
+  void launch(Task& task) override;
+  void release(uint64_t slot) override;
+
+  void push(Task&& task, bool urgent);
   void run();
-  void process(Task& task);
+  // Nothing to take: spins, then sleeps.
+  void rest(uint64_t slot, uint32_t& spins);
   void execute(Task& task);
-  void launch(Task& task);
   void track(c10::StreamId stream, const pjrt::Buffer& buffer);
   void record(Task& task);
   const pjrt::Buffer& buffer_of(Value& value);
@@ -95,6 +83,7 @@ class LaunchQueue {
   std::vector<PJRT_Buffer*> arguments_;
   std::vector<int64_t> kept_;
   std::vector<PJRT_Buffer*> results_;
+  std::unique_ptr<Lookahead> lookahead_;
   std::thread thread_;
 };
 

@@ -6,11 +6,31 @@
 
 namespace tn::runtime {
 
+namespace {
+
+std::atomic<uint64_t> made_on_host{0};
+
+}  // namespace
+
+Value::Value(State state, c10::ScalarType dtype, int64_t numel, LaunchQueue* queue) noexcept
+    : dtype_(dtype),
+      numel_(numel),
+      state_(state),
+      producer_{queue, made_on_host.fetch_add(1, std::memory_order_relaxed), 0} {}
+
 Value::~Value() {
   // A forked child inherits handles of a client whose threads do not exist there: leave them alone.
   if (in_forked_child()) {
     buffer_.release();
   }
+}
+
+void Value::release_resources() {
+  pjrt::Buffer buffer = std::move(buffer_);
+  if (in_forked_child()) {
+    buffer.release();
+  }
+  failure_.reset();
 }
 
 void Value::set_buffer(pjrt::Buffer buffer) {

@@ -14,6 +14,17 @@
 
 namespace tn::runtime {
 
+class LaunchQueue;
+
+// Where a value comes from: the output of the task at `number` of a queue, or a buffer made from
+// host memory, numbered among those.
+struct Producer {
+  LaunchQueue* queue = nullptr;
+  uint64_t number = 0;
+  uint32_t output = 0;
+  bool operator==(const Producer&) const = default;
+};
+
 // Why a value never came to be: shown to whoever reads it.
 struct Failure {
   std::string message;
@@ -27,13 +38,19 @@ class Value final : public c10::intrusive_ptr_target {
  public:
   enum class State : uint32_t { kUndefined, kPending, kReady, kFailed };
 
-  Value(State state, c10::ScalarType dtype, int64_t numel) noexcept
-      : dtype_(dtype), numel_(numel), state_(state) {}
+  // `queue` is the one whose task will fulfil a pending value.
+  Value(State state, c10::ScalarType dtype, int64_t numel, LaunchQueue* queue = nullptr) noexcept;
   ~Value() override;
 
   c10::ScalarType dtype() const noexcept { return dtype_; }
   int64_t numel() const noexcept { return numel_; }
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
+  const Producer& producer() const noexcept { return producer_; }
+  // By the queue, before its thread sees the value; other threads only look at the queue.
+  void set_place(uint64_t task, uint32_t output) noexcept {
+    producer_.number = task;
+    producer_.output = output;
+  }
 
   // Fulfils a pending value. Called once, by the launch thread or the creator.
   void set_buffer(pjrt::Buffer buffer);
@@ -52,10 +69,14 @@ class Value final : public c10::intrusive_ptr_target {
   pjrt::Buffer take_buffer() noexcept { return std::move(buffer_); }
   const std::shared_ptr<const Failure>& failure() const noexcept { return failure_; }
 
+  // By the last strong reference: weak ones keep the object, not the device memory.
+  void release_resources() override;
+
  private:
   c10::ScalarType dtype_;
   int64_t numel_;
   std::atomic<State> state_;
+  Producer producer_;
   pjrt::Buffer buffer_;
   std::shared_ptr<const Failure> failure_;
 };

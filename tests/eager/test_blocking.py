@@ -21,7 +21,7 @@ def test_blocking_mode_gives_the_same_results() -> None:
 
 
 def test_the_variable_of_neuron_users_turns_it_on() -> None:
-    code = "import torch; from torchneuron import _C; print(_C.blocking())"
+    code = "import torch; from torchneuron import _C; print(_C.eager_mode())"
     result = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "NEURON_LAUNCH_BLOCKING": "1"},
@@ -29,7 +29,7 @@ def test_the_variable_of_neuron_users_turns_it_on() -> None:
         text=True,
         check=True,
     )
-    assert result.stdout.strip() == "True"
+    assert result.stdout.strip() == "blocking"
 
 
 def test_the_dump_holds_graph_stablehlo_and_signature(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ artifact.
 """
 
 import threading
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,8 @@ func.func @main(%a: !torch.vtensor<[1],f32>) -> !torch.vtensor<[1],f32> {
   return %a : !torch.vtensor<[1],f32>
 }
 """
+
+_INLINE_PIPELINE = "builtin.module(inline,symbol-dce)"
 
 # An MLIR context is not safe against two threads.
 _lock = threading.Lock()
@@ -54,6 +57,10 @@ class _Toolchain:
             for pipeline in pipelines:
                 self._pass_manager.parse(pipeline).run(module.operation)
             return module
+
+    def deserialize(self, artifact: bytes) -> Any:
+        with self._context, self._ir.Location.unknown():
+            return self._stablehlo.deserialize_portable_artifact(self._context, artifact)
 
     def serialize(self, module: Any) -> bytes:
         for version in ARTIFACT_VERSIONS[:-1]:
@@ -87,3 +94,65 @@ def build(text: str, *, has_torch: bool = False, has_chlo: bool = False) -> byte
             return tools.serialize(tools.parse_and_run(text, pipelines))
         except (tools._ir.MLIRError, ValueError, RuntimeError) as error:
             raise LoweringError("module", f"MLIR refuses the program: {error}") from error
+
+
+@dataclass(frozen=True)
+class Function:
+    """A module's public function under another name, for a module of several.
+
+    ``text`` also holds the functions that it calls; types are MLIR's. ``aliases`` are the results'
+    numbers by those of the parameters that they may overwrite.
+    """
+
+    name: str
+    text: str
+    parameters: tuple[str, ...]
+    results: tuple[str, ...]
+    aliases: dict[int, int]
+
+
+def function(artifact: bytes, name: str) -> Function:
+    """The function ``main`` of a portable artifact as a private one called ``name``."""
+    with _lock:
+        tools = _toolchain()
+        ir = tools._ir
+        module = tools.deserialize(artifact)
+        with tools._context, ir.Location.unknown():
+            texts = []
+            for operation in module.body.operations:
+                symbol = ir.StringAttr(operation.attributes["sym_name"]).value
+                renamed = name if symbol == "main" else f"{name}.{symbol}"
+                ir.SymbolTable.replace_all_symbol_uses(symbol, renamed, module.operation)
+                operation.attributes["sym_name"] = ir.StringAttr.get(renamed)
+                operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
+                if symbol == "main":
+                    type_ = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value)
+                    aliases = _aliases(ir, operation)
+                    if "arg_attrs" in operation.attributes:
+                        del operation.attributes["arg_attrs"]
+            texts = [operation.get_asm(assume_verified=True) for operation in module.body.operations]
+            return Function(
+                name,
+                "\n".join(texts),
+                tuple(map(str, type_.inputs)),
+                tuple(map(str, type_.results)),
+                aliases,
+            )
+
+
+def _aliases(ir: Any, operation: Any) -> dict[int, int]:
+    if "arg_attrs" not in operation.attributes:
+        return {}
+    found = {}
+    for number, attributes in enumerate(ir.ArrayAttr(operation.attributes["arg_attrs"])):
+        names = ir.DictAttr(attributes)
+        if "tf.aliasing_output" in names:
+            found[number] = ir.IntegerAttr(names["tf.aliasing_output"]).value
+    return found
+
+
+def inline(text: str) -> bytes:
+    """Portable artifact of a module whose ``main`` calls the others: of ``main`` alone."""
+    with _lock:
+        tools = _toolchain()
+        return tools.serialize(tools.parse_and_run(text, [_INLINE_PIPELINE]))

@@ -1,0 +1,282 @@
+#include "adaptive/engine.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "runtime/metrics.h"
+
+namespace tn::adaptive {
+namespace {
+
+using runtime::Task;
+using runtime::Value;
+using runtime::ValuePtr;
+
+// The queue must be able to hold a whole window and still have room.
+constexpr size_t kMaxSteps = 2000;
+// A stretch of this size, and of twice and four times, is searched for a period.
+constexpr size_t kFirstLook = 500;
+// A period shorter than this is taken several times.
+constexpr size_t kMinPeriod = 32;
+
+std::mutex engines_mutex;
+std::vector<const Engine*>& engines() {
+  static auto* const all = new std::vector<const Engine*>();  // NOLINT
+  return *all;
+}
+
+}  // namespace
+
+Engine::Engine(runtime::TaskRunner& runner, int ordinal) : runner_(runner), library_(ordinal) {
+  const std::lock_guard<std::mutex> guard(engines_mutex);
+  engines().push_back(this);
+}
+
+Engine::~Engine() {
+  const std::lock_guard<std::mutex> guard(engines_mutex);
+  std::erase(engines(), this);
+}
+
+std::vector<const Engine*> Engine::all() {
+  const std::lock_guard<std::mutex> guard(engines_mutex);
+  return engines();
+}
+
+void Engine::take(uint64_t slot) {
+  Task& task = runner_.task(slot);
+  if (task.kind != Task::Kind::kExecute || !task.fusable) {
+    settle();
+    const bool read = task.kind == Task::Kind::kCut || task.kind == Task::Kind::kRecord;
+    close(read ? End::kRead : End::kOther);
+    runner_.process(task);
+    runner_.release(slot + 1);
+    return;
+  }
+  if (recorder_.empty()) {
+    if (hold(slot)) {
+      return;
+    }
+    settle();
+    if (recorder_.empty() && hold(slot)) {
+      return;
+    }
+  }
+  run_single(slot);
+}
+
+void Engine::pause() { settle(); }
+
+bool Engine::hold(uint64_t slot) {
+  const Task& task = runner_.task(slot);
+  if (held_ == 0) {
+    begin_ = slot;
+    complete_ = nullptr;
+    library_.find(*task.program, candidates_);
+  }
+  std::erase_if(candidates_,
+                [&](const WindowPtr& window) { return !fits(*window, task, slot); });
+  if (candidates_.empty()) {
+    return false;
+  }
+  ++held_;
+  std::erase_if(candidates_, [&](const WindowPtr& window) {
+    if (window->size() != held_) {
+      return false;
+    }
+    complete_ = window;
+    return true;
+  });
+  if (candidates_.empty()) {
+    settle();
+  }
+  return true;
+}
+
+bool Engine::fits(const Window& window, const Task& task, uint64_t slot) {
+  const Step& step = window.pattern.steps[slot - begin_];
+  if (step.program != task.program || task.stream != runner_.task(begin_).stream) {
+    return false;
+  }
+  const runtime::LaunchQueue* const mine = task.outputs[0]->producer().queue;
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
+    const Source& source = step.inputs[i];
+    const runtime::Producer& producer = task.inputs[i]->producer();
+    const bool inside = producer.queue == mine && producer.number >= begin_;
+    if (inside == source.outside()) {
+      return false;
+    }
+    if (inside) {
+      if (producer.number - begin_ != static_cast<uint64_t>(source.step) ||
+          producer.output != source.index) {
+        return false;
+      }
+      continue;
+    }
+    const Pattern::Outside& first = window.pattern.outside[source.index];
+    if (runner_.task(begin_ + first.step).inputs[first.input] != task.inputs[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Engine::settle() {
+  while (held_ > 0) {
+    const uint64_t begin = begin_;
+    const size_t held = held_;
+    const WindowPtr window = std::move(complete_);
+    held_ = 0;
+    complete_ = nullptr;
+    candidates_.clear();
+    size_t done = 0;
+    if (window) {
+      run_window(window, begin);
+      done = window->size();
+    } else {
+      run_single(begin);
+      done = 1;
+    }
+    for (; done < held; ++done) {
+      take(begin + done);
+    }
+  }
+}
+
+bool Engine::can_run(const Window& window, uint64_t begin, std::vector<Place>& missing) {
+  const auto& steps = window.pattern.steps;
+  for (uint32_t step = 0; step < steps.size(); ++step) {
+    const Task& task = runner_.task(begin + step);
+    for (uint32_t output = 0; output < task.outputs.size(); ++output) {
+      // The task itself and the tasks after it refer to it.
+      if (task.outputs[output].use_count() > 1 + steps[step].uses[output] &&
+          !window.gives({step, output})) {
+        missing.push_back({step, output});
+      }
+    }
+  }
+  return missing.empty();
+}
+
+void Engine::run_window(const WindowPtr& window, uint64_t begin) {
+  library_.used(window);
+  std::vector<Place> missing;
+  const bool ready = window->state.load(std::memory_order_acquire) == Window::State::kReady;
+  if (ready && can_run(*window, begin, missing) && launch(*window, begin)) {
+    window->fused_runs.fetch_add(1, std::memory_order_relaxed);
+    runner_.release(begin + window->size());
+    return;
+  }
+  for (size_t i = 0; i < window->size(); ++i) {
+    Task& task = runner_.task(begin + i);
+    runner_.process(task);
+    runner_.release(begin + i + 1);
+  }
+  window->single_runs.fetch_add(1, std::memory_order_relaxed);
+  if (!missing.empty()) {
+    library_.widen(window, missing);
+  }
+}
+
+bool Engine::launch(const Window& window, uint64_t begin) {
+  const Pattern& pattern = window.pattern;
+  Task fused;
+  fused.stream = runner_.task(begin).stream;
+  fused.program = window.program;
+  for (const Pattern::Outside& first : pattern.outside) {
+    const ValuePtr& value = runner_.task(begin + first.step).inputs[first.input];
+    if (value->wait() == Value::State::kFailed) {
+      return false;  // each op says what it means for it
+    }
+    fused.inputs.push_back(value);
+  }
+  for (const Place& place : window.outputs) {
+    fused.outputs.push_back(runner_.task(begin + place.step).outputs[place.output]);
+  }
+  // The window's own references go first, so that the queue sees who else has any: a value that
+  // nobody else refers to is donated.
+  for (size_t step = 0; step < pattern.steps.size(); ++step) {
+    runner_.task(begin + step).inputs.clear();
+  }
+  bool launched = true;
+  try {
+    runner_.launch(fused);
+  } catch (const std::exception&) {  // NOLINT: the ops themselves say what is wrong
+    launched = false;
+  }
+  for (size_t step = 0; step < pattern.steps.size(); ++step) {
+    Task& task = runner_.task(begin + step);
+    if (launched) {
+      task.outputs.clear();
+      task.program.reset();
+      continue;
+    }
+    for (const Source& source : pattern.steps[step].inputs) {
+      task.inputs.push_back(
+          source.outside()
+              ? fused.inputs[source.index]
+              : runner_.task(begin + static_cast<uint64_t>(source.step)).outputs[source.index]);
+    }
+  }
+  return launched;
+}
+
+void Engine::run_single(uint64_t slot) {
+  Task& task = runner_.task(slot);
+  if (!recorder_.empty() && recorder_.stream() != task.stream) {
+    close(End::kStream);
+  }
+  recorder_.add(task, slot);
+  runner_.process(task);
+  runner_.release(slot + 1);
+  const size_t size = recorder_.size();
+  if (size == kContext && close_at_ == 0) {
+    close_at_ = cuts_.length(recorder_.opening());
+  }
+  if (size == close_at_) {
+    close(End::kPeriod);
+  } else if (size >= kContext && cuts_.contains(recorder_.context())) {
+    close(End::kLearned);
+  } else if (size == kMaxSteps) {
+    close(End::kFull);
+  } else if (close_at_ == 0 && size % kFirstLook == 0) {
+    look_for_period();
+  }
+}
+
+void Engine::look_for_period() {
+  const auto& steps = recorder_.pattern().steps;
+  const size_t period = period_of(steps);
+  if (period == 0) {
+    return;
+  }
+  // Stretches shall begin where this one did, as far as what it repeats lets see.
+  const size_t length = period * ((kMinPeriod + period - 1) / period);
+  size_t begin = steps.size() - steps.size() % period;
+  if (begin + kContext > steps.size()) {
+    begin -= period;
+  }
+  cuts_.set_length(hash_programs(steps, begin, begin + kContext), length);
+  junk_ = true;
+  close_at_ = steps.size() - steps.size() % period + period;
+}
+
+void Engine::close(End end) {
+  close_at_ = 0;
+  if (recorder_.empty()) {
+    junk_ = false;
+    return;
+  }
+  if (end == End::kRead && recorder_.size() >= kContext) {
+    const uint64_t context = recorder_.context();
+    if (cuts_.add(context)) {
+      library_.retire(context);
+    }
+  }
+  if (!junk_) {
+    library_.learn(recorder_.pattern(), recorder_.alive(), end);
+  }
+  junk_ = false;
+  recorder_.clear();
+}
+
+}  // namespace tn::adaptive

@@ -1,0 +1,69 @@
+// The windows that a device's queue knows, and where stretches end.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "adaptive/window.h"
+
+namespace tn::adaptive {
+
+// How readily windows are made.
+struct Tuning {
+  uint32_t sightings = 3;   // a stretch seen so often becomes a window
+  uint32_t min_steps = 4;   // of a window
+  bool wait = false;        // the queue waits for a window's program (tests)
+};
+Tuning& tuning() noexcept;
+
+// Where stretches end although nothing in the stream says so: learned from the stream.
+class Cuts {
+ public:
+  // A value was read after these programs; false if that is known.
+  bool add(uint64_t context);
+  bool contains(uint64_t context) const { return contexts_.contains(context); }
+  // Stretches that open like this repeat after so many steps.
+  void set_length(uint64_t opening, size_t steps);
+  size_t length(uint64_t opening) const;
+
+ private:
+  std::unordered_set<uint64_t> contexts_;
+  std::unordered_map<uint64_t, size_t> lengths_;
+};
+
+// Only the launch thread changes it; `describe` may be called by any.
+class Library {
+ public:
+  explicit Library(int ordinal) noexcept : ordinal_(ordinal) {}
+
+  // Ready windows that begin with this program.
+  void find(const runtime::Program& first, std::vector<WindowPtr>& found);
+  // A stretch has run op by op; these of its outputs somebody still refers to.
+  void learn(const Pattern& pattern, std::vector<Place> alive, End end);
+  // The window's program cannot serve: somebody refers to more than it gives.
+  void widen(const WindowPtr& window, const std::vector<Place>& alive);
+  void used(const WindowPtr& window) { window->used = ++clock_; }
+  // Drops the windows in whose midst these programs come.
+  void retire(uint64_t context);
+  std::vector<WindowPtr> windows() const;
+
+ private:
+  void insert(WindowPtr window);
+  void request(const WindowPtr& window);
+
+  int ordinal_;
+  uint64_t clock_ = 0;
+  mutable std::mutex mutex_;
+  std::unordered_multimap<uint64_t, WindowPtr> by_first_;
+  std::unordered_map<uint64_t, WindowPtr> by_hash_;
+  std::unordered_map<uint64_t, uint32_t> sightings_;
+};
+
+// The length after which a stream of programs repeats, as far as its end tells; 0 if it does not.
+// The end that repeats must be at least half of it.
+size_t period_of(const std::vector<Step>& steps);
+
+}  // namespace tn::adaptive
