@@ -6,6 +6,7 @@
 
 #include "runtime/dtype.h"
 #include "runtime/fork.h"
+#include "runtime/heap.h"
 #include "runtime/metrics.h"
 
 namespace tn::runtime {
@@ -40,6 +41,9 @@ void Runtime::start() {
   TORCH_CHECK(find_client_ != nullptr, "torchneuron is not loaded: import torchneuron");
   const ClientConfig config = find_client_();
   client_ = pjrt::Client::create(pjrt::Api::load(config.plugin_path), config.options);
+  if (client_->is_cpu()) {
+    keep_freed_memory();
+  }
   watch_forks();
   queues_.reserve(static_cast<size_t>(device_count_));
   for (int device = 0; device < device_count_; ++device) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -27,6 +28,17 @@ std::string describe(const Task& task, const std::string& reason) {
   return text + ")";
 }
 
+size_t bytes_of(const Value& value) {
+  return static_cast<size_t>(value.numel()) * c10::elementSize(value.dtype());
+}
+
+void wait_for(const pjrt::Event& event) {
+  try {
+    event.await();
+  } catch (const pjrt::Error&) {  // NOLINT: whoever reads the value gets the error
+  }
+}
+
 // PJRT's code for an exhausted resource (absl's canonical code space).
 constexpr int kResourceExhausted = 8;
 
@@ -37,6 +49,8 @@ LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal,
     : client_(std::move(client)),
       ordinal_(ordinal),
       ring_(kCapacity),
+      bytes_in_flight_(client_->is_cpu() ? kBytesInFlightOnHost
+                                         : std::numeric_limits<size_t>::max()),
       lookahead_(make_lookahead(*this, ordinal)) {
   thread_ = std::thread([this] {
     c10::setThreadName("neuron-launch");
@@ -173,8 +187,7 @@ void LaunchQueue::process(Task& task) {
 
 const pjrt::Buffer& LaunchQueue::buffer_of(Value& value) {
   if (value.state() == Value::State::kUndefined) {
-    const std::vector<std::byte> zeros(
-        static_cast<size_t>(value.numel()) * c10::elementSize(value.dtype()), std::byte{0});
+    const std::vector<std::byte> zeros(bytes_of(value), std::byte{0});
     const int64_t dims = value.numel();
     value.define(client_->from_host(zeros.data(), to_pjrt(value.dtype()), &dims, 1, ordinal_));
   }
@@ -209,9 +222,14 @@ void LaunchQueue::execute(Task& task) {
 
 void LaunchQueue::launch(Task& task) {
   const size_t count = task.inputs.size();
+  size_t bytes = 0;
   arguments_.resize(count);
   for (size_t i = 0; i < count; ++i) {
     arguments_[i] = buffer_of(*task.inputs[i]).get();
+    bytes += bytes_of(*task.inputs[i]);
+  }
+  for (const ValuePtr& output : task.outputs) {
+    bytes += bytes_of(*output);
   }
   // A parameter is donated if this task holds the last reference to its value.
   kept_.clear();
@@ -221,51 +239,48 @@ void LaunchQueue::launch(Task& task) {
     }
   }
   results_.assign(task.outputs.size(), nullptr);
+  std::deque<Running>& running = running_[task.stream];
+  make_room(running, bytes);
   task.program->executable->execute(arguments_.data(), count, results_.data(), kept_.data(),
                                     kept_.size());
   counters().executions.fetch_add(1, std::memory_order_relaxed);
   for (size_t i = 0; i < task.outputs.size(); ++i) {
     pjrt::Buffer buffer(client_, results_[i]);
     if (i == 0) {
-      track(task.stream, buffer);
+      pjrt::Event done = buffer.ready_event();
+      if (!done.ready()) {
+        running.push_back({std::move(done), bytes});
+      }
     }
     task.outputs[i]->set_buffer(std::move(buffer));
   }
 }
 
-void LaunchQueue::track(c10::StreamId stream, const pjrt::Buffer& buffer) {
-  pjrt::Event event = buffer.ready_event();
-  std::deque<pjrt::Event>& events = outstanding_[stream];
-  while (!events.empty() && events.front().ready()) {
-    events.pop_front();
+void LaunchQueue::make_room(std::deque<Running>& running, size_t bytes) {
+  while (!running.empty() && running.front().done.ready()) {
+    running.pop_front();
   }
-  if (event.ready()) {
-    return;
+  for (const Running& program : running) {
+    bytes += program.bytes;
   }
-  events.push_back(std::move(event));
-  while (events.size() > kInFlight) {
-    try {
-      events.front().await();
-    } catch (const pjrt::Error&) {  // NOLINT: whoever reads the value gets the error
-    }
-    events.pop_front();
+  while (!running.empty() && (running.size() >= kInFlight || bytes > bytes_in_flight_)) {
+    wait_for(running.front().done);
+    bytes -= running.front().bytes;
+    running.pop_front();
   }
 }
 
 void LaunchQueue::record(Task& task) {
   // The launch thread itself waits, so that events complete in the order in which they were
   // recorded: callbacks on the programs' completion come in any order.
-  for (auto& [stream, events] : outstanding_) {
+  for (auto& [stream, running] : running_) {
     if (task.stream >= 0 && stream != task.stream) {
       continue;
     }
-    for (const pjrt::Event& event : events) {
-      try {
-        event.await();
-      } catch (const pjrt::Error&) {  // NOLINT: whoever reads the value gets the error
-      }
+    for (const Running& program : running) {
+      wait_for(program.done);
     }
-    events.clear();
+    running.clear();
   }
   task.event->finish_one();
 }

@@ -50,6 +50,15 @@ class LaunchQueue final : public TaskRunner {
   // Programs of a stream that may be running at once: more would not run faster, and their results
   // would take memory without bound.
   static constexpr size_t kInFlight = 8;
+  // On the host's CPU large programs run one at a time: each uses all cores anyway, and the memory
+  // that one frees is still in the caches when the next one asks for it. Two at once spread over
+  // memory instead, and take twice as long.
+  static constexpr size_t kBytesInFlightOnHost = size_t{1} << 20;
+
+  struct Running {
+    pjrt::Event done;
+    size_t bytes;  // of operands and results
+  };
 
   Task& task(uint64_t slot) override { return ring_[slot % kCapacity]; }
   void process(Task& task) override;
@@ -61,7 +70,8 @@ class LaunchQueue final : public TaskRunner {
   // Nothing to take: spins, then sleeps.
   void rest(uint64_t slot, uint32_t& spins);
   void execute(Task& task);
-  void track(c10::StreamId stream, const pjrt::Buffer& buffer);
+  // Waits until a program that touches so many bytes may start.
+  void make_room(std::deque<Running>& running, size_t bytes);
   void record(Task& task);
   const pjrt::Buffer& buffer_of(Value& value);
   void wake() noexcept;
@@ -78,8 +88,9 @@ class LaunchQueue final : public TaskRunner {
   std::condition_variable work_;
   std::condition_variable room_;
   std::atomic<uint32_t> waiting_for_room_{0};
-  // Completion events of launched programs, oldest first; only the launch thread touches them.
-  std::unordered_map<c10::StreamId, std::deque<pjrt::Event>> outstanding_;
+  size_t bytes_in_flight_;
+  // Launched programs of each stream, oldest first; only the launch thread touches them.
+  std::unordered_map<c10::StreamId, std::deque<Running>> running_;
   std::vector<PJRT_Buffer*> arguments_;
   std::vector<int64_t> kept_;
   std::vector<PJRT_Buffer*> results_;
