@@ -25,6 +25,10 @@ import torch
 
 Work = Callable[[], Any]
 
+# Between the two sides: long enough for the threads of either to stop spinning for more work, which
+# would else cost the other side a core (OpenMP's spin for some milliseconds).
+QUIET_SECONDS = 0.02
+
 
 @dataclass
 class Case:
@@ -127,12 +131,11 @@ def paired(
     with collector_off():
         for index in range(rounds):
             # Who goes first changes, so that neither always finds the caches warm.
-            if index % 2:
-                our_times.append(seconds_per_operation(ours, settle, loops))
-                peer_times.append(seconds_per_operation(peer, _nothing, loops))
-            else:
-                peer_times.append(seconds_per_operation(peer, _nothing, loops))
-                our_times.append(seconds_per_operation(ours, settle, loops))
+            sides = [(ours, settle, our_times), (peer, _nothing, peer_times)]
+            for work, wait, times in sides if index % 2 else sides[::-1]:
+                time.sleep(QUIET_SECONDS)
+                seconds_per_operation(work, wait, loops)
+                times.append(seconds_per_operation(work, wait, loops))
     ratios = [our / their for our, their in zip(our_times, peer_times, strict=True)]
     return Case(
         name,
