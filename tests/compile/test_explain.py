@@ -113,7 +113,10 @@ def test_a_refused_graph_is_told() -> None:
         return torch.empty_like(x)
 
     function = torch.compile(
-        lambda x: opaque(x), backend="neuron", options={"fallback": "eager"}, fullgraph=True
+        lambda x: torch.cond(x.sum() > 0, opaque, torch.sin, (x,)),
+        backend="neuron",
+        options={"fallback": "eager"},
+        fullgraph=True,
     )
     with pytest.warns(UserWarning, match="operation by operation"):
         explanation: Explanation = torch.neuron.explain(function, torch.ones(2, device=DEVICE))

@@ -42,6 +42,11 @@ def forward_fails(x: torch.Tensor) -> torch.Tensor:
     return twice(y) - 1
 
 
+def branch_fails(x: torch.Tensor) -> torch.Tensor:
+    """``twice`` cannot run by itself where it is: its graph runs op by op."""
+    return torch.cond(x.sum() > 0, lambda y: twice(y + 1) - 1, lambda y: y - 1, (x,))
+
+
 def backward_fails(x: torch.Tensor) -> torch.Tensor:
     return Scaled.apply(x.sin()).sum()
 
@@ -100,25 +105,25 @@ def test_an_error_inside_of_a_shape_function_names_the_op() -> None:
 def test_eagerly_instead_counted_and_warned_about_once() -> None:
     torch.neuron.reset_metrics()
     x = torch.ones(3, device=DEVICE)
-    function = compiled(forward_fails, fallback="eager")
+    function = compiled(branch_fails, fallback="eager")
     with pytest.warns(FallbackWarning, match="runs operation by operation") as caught:
         results = [function(x).cpu() for _ in range(3)]
     assert all(torch.equal(result, torch.full((3,), 3.0)) for result in results)
     (warned,) = [item for item in caught if "operation by operation" in str(item.message)]
     assert "tn_failure.twice.default" in str(warned.message)
-    assert line_with(forward_fails, "twice(y)") in str(warned.message)
+    assert line_with(branch_fails, "twice(y + 1)") in str(warned.message)
     assert warned.filename == __file__
     metrics = torch.neuron.metrics()
     (graph,) = [name for name in metrics["fallbacks"] if name.startswith("graph ")]
     assert metrics["fallbacks"][graph] == 3
     event = next(event for event in metrics["fallback_events"] if event["op"] == graph)
-    assert event["source"] == line_with(forward_fails, "twice(y)")
+    assert event["source"] == line_with(branch_fails, "twice(y + 1)")
     assert REASON in event["reason"]
 
 
 def test_a_backward_runs_eagerly_instead() -> None:
     x = torch.ones(3, device=DEVICE, requires_grad=True)
-    with pytest.warns(FallbackWarning, match=r"backward runs operation by operation"):
+    with pytest.warns(FallbackWarning, match=r"tn_failure\.twice\.default runs by itself"):
         compiled(backward_fails, fallback="eager")(x).backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad.cpu(), 2 * torch.ones(3).cos())
@@ -126,7 +131,7 @@ def test_a_backward_runs_eagerly_instead() -> None:
 
 def test_mutation_survives_the_eager_run() -> None:
     def add_twice(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        total.add_(twice(x))
+        total.add_(branch_fails(x) - 1)
         return total[:1]
 
     x, total = torch.ones(3, device=DEVICE), torch.zeros(3, device=DEVICE)

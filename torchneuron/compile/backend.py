@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any
 
 from torch import fx
+from torch._functorch import config as functorch_config
 
 from torchneuron.compile import cached, device_interface, failure
+from torchneuron.compile.alone import take_apart
 from torchneuron.compile.compiled import CompiledGraph
 from torchneuron.compile.options import Options, parse
-from torchneuron.compile.segments import SegmentedGraph, finds_sizes
+from torchneuron.compile.segments import SegmentedGraph
 from torchneuron.lowering.errors import LoweringError
 
 
@@ -53,7 +55,8 @@ def neuron(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    with kept:
+    # Without it, tokens that order side effects would be arguments and results of the graphs.
+    with kept, functorch_config.patch(unlift_effect_tokens=True):
         compiled: Callable[..., Any] = backend(gm, example_inputs)
     return compiled
 
@@ -61,8 +64,9 @@ def neuron(
 def _compile(
     gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
 ) -> Callable[..., Any]:
-    if finds_sizes(gm):
-        return SegmentedGraph(gm, partial(_compile_whole, kind=kind, options=options))
+    if alone := take_apart(gm, options):
+        compile_piece = partial(_compile_whole, kind=kind, options=options)
+        return SegmentedGraph(gm, kind, alone, compile_piece)
     return _compile_whole(gm, kind=kind, options=options)
 
 

@@ -78,7 +78,7 @@ class CapturedGraph:
         ]
         self.module = _with_outputs(gm, self.outputs, self.symbolic)
         self.read = [bool(node.users) for node in self.module.graph.find_nodes(op="placeholder")]
-        self.device = _device_index(gm.graph)
+        self.device = device_index(gm.graph)
         self.text = canonical.graph_text(self.module)
         self.digest = hashlib.sha256(
             (self.text + canonical.value_text((self.results, self.mutations))).encode()
@@ -289,7 +289,8 @@ def _share(source: Any, target: torch.nn.Module, path: str) -> None:
         object.__setattr__(target, first, getattr(source, first))
 
 
-def _device_index(graph: fx.Graph) -> int | None:
+def device_index(graph: fx.Graph) -> int | None:
+    """Index of the device that the graph's tensors are on; None if all are on the CPU."""
     for node in graph.nodes:
         value = node.meta.get("val")
         for leaf in value if isinstance(value, (tuple, list)) else (value,):

@@ -66,6 +66,17 @@ class Graph:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """An operation that runs by itself, between the programs of its graph: which, why, from where."""
+
+    op: str
+    reason: str
+    line: str
+    graph: str
+    compile_id: str
+
+
+@dataclass(frozen=True)
 class Program:
     """A program of a graph; ``reason`` says what was new about the arguments.
 
@@ -91,6 +102,7 @@ class Explanation:
     frames: list[Frame] = field(default_factory=list)
     breaks: list[Break] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
     programs: list[Program] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -161,6 +173,7 @@ def explaining() -> Iterator[Explanation]:
         explanation.frames = list(_frames(began))
         explanation.breaks = list(_breaks(breaks))
         explanation.graphs = list(_graphs(events))
+        explanation.cuts = list(_cuts(events))
         explanation.programs = list(_programs(events))
         explanation.fallbacks = dict(Counter(METRICS.snapshot()["fallbacks"]) - fallbacks)
         dynamo.set_compilation_metrics_limit(limit)
@@ -215,6 +228,12 @@ def _graphs(events: Iterable[Event]) -> Iterator[Graph]:
                 _by_road(told["ops"], roads[event.graph]),
                 refused.get(event.graph, ""),
             )
+
+
+def _cuts(events: Iterable[Event]) -> Iterator[Cut]:
+    for event in events:
+        if event.stage == "cut":
+            yield Cut(**event.details, graph=event.graph, compile_id=event.compile_id)
 
 
 def _by_road(ops: Mapping[str, int], roads: Mapping[str, str]) -> dict[str, dict[str, int]]:

@@ -19,6 +19,7 @@ def text(explanation: Explanation) -> str:
         _summary(explanation),
         _section("GRAPHS", _graphs(explanation)),
         _section("GRAPH BREAKS", _breaks(explanation)),
+        _section("CUT FOR OPS THAT RUN BY THEMSELVES", _cuts(explanation)),
         _section("OPS BY ROAD", _roads(explanation)),
         _section("RECOMPILES", _recompiles(explanation)),
         _section("PROGRAMS", _programs(explanation)),
@@ -76,6 +77,12 @@ def _breaks(explanation: Explanation) -> Iterator[str]:
     for found in explanation.breaks:
         yield f"{found.line}  {found.code}".rstrip()
         yield from (f"    {line}" for line in _essence(found.reason))
+
+
+def _cuts(explanation: Explanation) -> Iterator[str]:
+    rows = [("OP", "IN", "AT", "BECAUSE")]
+    rows += [(cut.op, cut.graph, cut.line, cut.reason) for cut in explanation.cuts]
+    return iter(_table(rows) if len(rows) > 1 else ())
 
 
 def _essence(reason: str) -> Iterator[str]:

@@ -23,6 +23,17 @@ def advise(error: Exception, graph: str) -> None:
     )
 
 
+def warn(what: str, reason: str) -> None:
+    """Say what runs outside of programs because the option lets it."""
+    frame = user_frame()
+    warnings.warn_explicit(
+        f"{what}, as options={{'fallback': 'eager'}} allows: {reason}",
+        FallbackWarning,
+        frame.f_code.co_filename if frame is not None else "<autograd>",
+        frame.f_lineno if frame is not None else 0,
+    )
+
+
 class EagerGraph:
     """A graph that runs op by op because it cannot be compiled.
 
@@ -40,14 +51,7 @@ class EagerGraph:
         # Not the error itself: its frames would keep the caller's tensors.
         self._reason = str(error)
         self._line = error.line if isinstance(error, LoweringError) else ""
-        frame = user_frame()
-        warnings.warn_explicit(
-            f"{name} runs operation by operation, as options={{'fallback': 'eager'}} allows: "
-            f"{self._reason}",
-            FallbackWarning,
-            frame.f_code.co_filename if frame is not None else "<autograd>",
-            frame.f_lineno if frame is not None else 0,
-        )
+        warn(f"{name} runs operation by operation", self._reason)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """The graph's results for its arguments."""

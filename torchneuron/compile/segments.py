@@ -1,48 +1,59 @@
-"""Graphs in which a size depends on data: cut where the size is found, into graphs of the usual kind.
+"""Graphs cut at the operations that run by themselves, into graphs of the usual kind.
 
-What finds a size (nonzero, masked_select, an ``.item()`` that a size is made of) runs as an
-operation of its own, as without ``torch.compile``. What follows is a symbolic graph that takes the
-size with its arguments, and has a program for each.
+A piece after one that finds a size is a symbolic graph that takes the size with its arguments, and
+has a program for each.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
+
+from torchneuron.compile import failure, stages
+from torchneuron.compile.alone import Alone
+from torchneuron.eager.fallback import issued_from
+from torchneuron.program.metrics import METRICS
 
 Compile = Callable[[fx.GraphModule], Callable[..., Any]]
 
 
-def finds_sizes(gm: fx.GraphModule) -> bool:
-    """Whether a size that the graph uses or gives depends on data."""
-    return bool(_finders(gm.graph))
-
-
 class SegmentedGraph:
-    """A graph in pieces: those that find sizes run op by op, the others as ``compile_piece`` says."""
+    """A graph in pieces: some operations run by themselves, all others as ``compile_piece`` says."""
 
     # AOTAutograd's mark of a callable that takes one list and may empty it.
     _boxed_call = True
 
-    def __init__(self, gm: fx.GraphModule, compile_piece: Compile) -> None:
-        """``compile_piece`` makes a function of a graph, as a compiler that AOTAutograd calls."""
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        kind: str,
+        alone: Mapping[fx.Node, Alone],
+        compile_piece: Compile,
+    ) -> None:
+        """``alone`` says which nodes run by themselves; ``compile_piece`` makes a function of a graph,
+        as a compiler that AOTAutograd calls.
+        """
         from torch.fx.passes.split_module import split_module
 
-        segments = _segments(gm.graph)
+        segments = _segments(gm.graph, alone)
+        first: dict[str, Alone] = {}
+        for node, number in segments.items():
+            if node in alone:
+                first.setdefault(f"submod_{number}", alone[node])
         whole = split_module(gm, gm, lambda node: segments[node], keep_original_order=True)
         for name, piece in list(whole.named_children()):
             assert isinstance(piece, fx.GraphModule)
-            if _finders(piece.graph):
-                setattr(whole, name, _Finder(piece))
+            if name in first:
+                setattr(whole, name, _ByItself(piece, first[name]))
             elif not _only_python(piece):
                 setattr(whole, name, _Piece(compile_piece(piece), _is_bare(piece)))
         self._forward = whole.forward
+        _tell(kind, alone)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """The graph's results for its arguments."""
@@ -50,6 +61,20 @@ class SegmentedGraph:
         args.clear()
         results = self._forward(*given)
         return results if isinstance(results, (tuple, list)) else (results,)
+
+
+def _tell(kind: str, alone: Mapping[fx.Node, Alone]) -> None:
+    """Report each operation that the graph is cut at."""
+    for node in alone.values():
+        stages.tell(
+            "cut",
+            f"{kind} graph",
+            0.0,
+            stages.current_compile_id(),
+            op=node.op,
+            reason=node.reason,
+            line=node.line,
+        )
 
 
 class _Piece(torch.nn.Module):
@@ -73,15 +98,18 @@ def _is_bare(piece: fx.GraphModule) -> bool:
     return isinstance(output.args[0], fx.Node)
 
 
-class _Finder(torch.nn.Module):
-    """A piece that finds a size, run op by op.
+class _ByItself(torch.nn.Module):
+    """A piece that runs op by op, beginning with the operation ``alone``, whose line is theirs.
 
     Its results lie in memory as the capture says: the pieces after it take their views by that.
     """
 
-    def __init__(self, piece: fx.GraphModule) -> None:
+    def __init__(self, piece: fx.GraphModule, alone: Alone) -> None:
         super().__init__()
         self._piece = piece
+        self._alone = alone
+        if alone.by_option:
+            failure.warn(f"{alone.op} runs by itself", f"{alone.reason} (at {alone.line})")
         (output,) = piece.graph.find_nodes(op="output")
         nodes = [*piece.graph.find_nodes(op="placeholder"), *output.all_input_nodes]
         self._said = [node.meta.get("val") for node in nodes]
@@ -89,7 +117,10 @@ class _Finder(torch.nn.Module):
         self._bare = _is_bare(piece)
 
     def forward(self, *args: Any) -> Any:
-        results = self._piece(*args)
+        if self._alone.by_option:
+            METRICS.record_fallback(self._alone.op, self._alone.reason, self._alone.line)
+        with issued_from(self._alone.line):
+            results = self._piece(*args)
         given = [results] if self._bare else list(results)
         said, found = pytree.tree_leaves(self._said), pytree.tree_leaves([*args, *given])
         symbols = _values(zip(said, found, strict=True))
@@ -130,67 +161,27 @@ def _laid_out(real: Any, said: Any, symbols: dict[Any, Any]) -> Any:
     )
 
 
-def _segments(graph: fx.Graph) -> dict[fx.Node, int]:
+def _segments(graph: fx.Graph, alone: Mapping[fx.Node, Alone]) -> dict[fx.Node, int]:
     """Number of the piece that each node belongs to.
 
-    A piece that finds a size takes in what is made of it without computing on tensors: the parts of
-    its result, their sizes, and what is checked of them.
+    A piece that runs by itself takes in what is made of its results without computing on tensors:
+    their parts, their sizes, and what is checked of them. One without a lowering begins a piece, so
+    that a piece has one line to name.
     """
-    finders = _finders(graph)
     result: dict[fx.Node, int] = {}
-    current, finding = 0, False
+    current, by_itself = 0, False
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if node in finders:
-            current += not finding and bool(result)
-            finding = True
-        elif finding and not _is_bookkeeping(node):
+        if node in alone:
+            follows = by_itself and alone[node].why != "unlowered"
+            current += not follows and bool(result)
+            by_itself = True
+        elif by_itself and not _is_bookkeeping(node):
             current += 1
-            finding = False
+            by_itself = False
         result[node] = current
     return result
-
-
-def _finders(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes that bring a symbol into being which stands for a size."""
-    candidates = [
-        node
-        for node in graph.nodes
-        if node.op == "call_function" and node.meta.get("unbacked_bindings")
-    ]
-    if not candidates:
-        return set()
-    needed = _needed_symbols(graph)
-    return {
-        node
-        for node in candidates
-        if any(needed & free_unbacked_symbols(number) for number in _numbers(node.meta.get("val")))
-    }
-
-
-def _needed_symbols(graph: fx.Graph) -> set[Any]:
-    """The symbols that no program can be built without: in sizes, and numbers among the results."""
-    needed: set[Any] = set()
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, (torch.Tensor, tuple, list)):
-            for number in _numbers(value):
-                needed |= free_unbacked_symbols(number)
-    (output,) = graph.find_nodes(op="output")
-    for node in output.all_input_nodes:
-        for number in _numbers(node.meta.get("val")):
-            needed |= free_unbacked_symbols(number)
-    return needed
-
-
-def _numbers(value: Any) -> Iterator[Any]:
-    """Sizes and strides of the tensors in ``value``, and the numbers in it."""
-    for leaf in pytree.tree_leaves(value):
-        if isinstance(leaf, torch.Tensor):
-            yield from (*leaf.shape, *leaf.stride())
-        elif isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            yield leaf
 
 
 def _is_bookkeeping(node: fx.Node) -> bool:

@@ -3,12 +3,16 @@
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 
 from torchneuron.program.metrics import METRICS
 from torchneuron.settings import settings
 
 _warned: set[str] = set()
+_issued_from: ContextVar[str] = ContextVar("issued_from", default="")
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -30,12 +34,28 @@ def user_frame() -> FrameType | None:
     return None
 
 
+@contextmanager
+def issued_from(line: str) -> Iterator[None]:
+    """While the block runs, operations come from ``line`` (``file:line``), wherever the call stack is; an empty
+    one changes nothing.
+    """
+    token = _issued_from.set(line)
+    try:
+        yield
+    finally:
+        _issued_from.reset(token)
+
+
 def user_line() -> str:
     """``file:line`` of the innermost Python frame that is neither torch's nor ours; empty if there is none."""
     if not settings.stack_trace:
         return ""
+    return _issued_from.get() or ":".join(map(str, _frame_line()))
+
+
+def _frame_line() -> tuple[str, int] | tuple[()]:
     frame = user_frame()
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ()
 
 
 def announce(op: str, reason: str) -> None:
@@ -52,11 +72,15 @@ def announce(op: str, reason: str) -> None:
     METRICS.record_fallback(op, reason, line)
     if settings.fallback == "warn" and op not in _warned:
         _warned.add(op)
-        frame = user_frame()
         warnings.warn_explicit(
             f"{op} runs on the CPU: {reason}{where}. This costs a copy to the host and back at every call; "
             "TORCHNEURON_FALLBACK=error finds such calls, =allow silences this.",
             FallbackWarning,
-            frame.f_code.co_filename if frame is not None else "<autograd>",
-            frame.f_lineno if frame is not None else 0,
+            *_warning_place(),
         )
+
+
+def _warning_place() -> tuple[str, int]:
+    """File and line that a warning names."""
+    file, _, line = _issued_from.get().rpartition(":")
+    return (file, int(line)) if file else _frame_line() or ("<autograd>", 0)
