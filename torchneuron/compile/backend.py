@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch._functorch import config as functorch_config
 
 from torchneuron.compile import cached, device_interface, failure
 from torchneuron.compile.alone import take_apart
+from torchneuron.compile.bucketed import bucketed
 from torchneuron.compile.compiled import CompiledGraph
+from torchneuron.compile.frozen import freeze, static_arguments
 from torchneuron.compile.options import Options, parse
 from torchneuron.compile.segments import SegmentedGraph
 from torchneuron.lowering.errors import LoweringError
@@ -62,8 +65,13 @@ def neuron(
 
 
 def _compile(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
+    gm: fx.GraphModule, example_inputs: Sequence[Any] = (), *, kind: str, options: Options
 ) -> Callable[..., Any]:
+    if options.freeze and kind == "inference":
+        whole = replace(options, freeze=False)
+        compile_half = partial(_compile, kind=kind, options=whole)
+        if frozen := freeze(gm, static_arguments(), compile_half):
+            return frozen
     if alone := take_apart(gm, options):
         compile_piece = partial(_compile_whole, kind=kind, options=options)
         return SegmentedGraph(gm, kind, alone, compile_piece)
@@ -81,4 +89,7 @@ def _compile_whole(gm: fx.GraphModule, *, kind: str, options: Options) -> Callab
     if not compiled.captured.uses_device:
         # Tensors that the user keeps on the CPU stay there.
         return gm.forward
+    if options.buckets and compiled.captured.symbolic:
+        run = bucketed(compiled.name, compiled.runner, gm, compiled.captured, options.buckets)
+        return run if run is not compiled.runner else compiled
     return compiled

@@ -89,12 +89,14 @@ class CapturedGraph:
         """A copy of the captured graph whose nodes say what they give only where this class asks:
         arguments, results, and what shares a storage with a result.
         """
-        results = {_storage(node) for node in _result_nodes(gm.graph) if isinstance(node, fx.Node)}
+        results = {
+            storage_of(node) for node in _result_nodes(gm.graph) if isinstance(node, fx.Node)
+        }
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
         for node in gm.graph.nodes:
             copy = copies[node] = graph.node_copy(node, copies.__getitem__)
-            if node.op == "call_function" and _storage(node) not in results - {None}:
+            if node.op == "call_function" and storage_of(node) not in results - {None}:
                 is_result = any(user.op == "output" for user in node.users)
                 copy.meta = {k: v for k, v in node.meta.items() if k != "val" or is_result}
         return fx.GraphModule(gm, graph)
@@ -144,19 +146,19 @@ class _Storages:
     def __init__(self, placeholders: Sequence[fx.Node], written: set[fx.Node]) -> None:
         self._first: dict[int, fx.Node] = {}
         self._results: dict[int, int] = {}
-        self._written = {key for node in written if (key := _storage(node)) is not None}
+        self._written = {key for node in written if (key := storage_of(node)) is not None}
         self._placeholders = placeholders
         for node in placeholders[0].graph.nodes if placeholders else ():
-            if (key := _storage(node)) is not None:
+            if (key := storage_of(node)) is not None:
                 self._first.setdefault(key, node)
 
     def count(self, node: Any) -> None:
-        if isinstance(node, fx.Node) and (key := _storage(node)) is not None:
+        if isinstance(node, fx.Node) and (key := storage_of(node)) is not None:
             self._results[key] = self._results.get(key, 0) + 1
 
     def base_of(self, node: fx.Node) -> fx.Node | None:
         """The node whose tensor the result is a view of: itself, or None for a copy of its own."""
-        key = _storage(node)
+        key = storage_of(node)
         if key is None:
             return node
         base = self._first.get(key, node)
@@ -173,7 +175,8 @@ class _Storages:
         return base
 
 
-def _storage(node: fx.Node) -> int | None:
+def storage_of(node: fx.Node) -> int | None:
+    """What tells a node's storage from others; None where it has none to share."""
     value = node.meta.get("val")
     if node.op == "output" or not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None

@@ -125,7 +125,11 @@ class _ByItself(torch.nn.Module):
         said, found = pytree.tree_leaves(self._said), pytree.tree_leaves([*args, *given])
         symbols = _values(zip(said, found, strict=True))
         laid_out = pytree.tree_map(
-            lambda fake, real: _laid_out(real, fake, symbols), self._said[self._inputs :], given
+            lambda said, real: (
+                laid_out(real, said, symbols) if isinstance(said, torch.Tensor) else real
+            ),
+            self._said[self._inputs :],
+            given,
         )
         return laid_out[0] if self._bare else laid_out
 
@@ -145,20 +149,6 @@ def _values(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _sizes(value: Any) -> Sequence[Any]:
     return tuple(value.shape) if isinstance(value, torch.Tensor) else (value,)
-
-
-def _laid_out(real: Any, said: Any, symbols: dict[Any, Any]) -> Any:
-    if not isinstance(said, torch.Tensor):
-        return real
-    strides = [
-        int(stride.node.expr.xreplace(symbols)) if isinstance(stride, torch.SymInt) else stride
-        for stride in said.stride()
-    ]
-    if list(real.stride()) == strides:
-        return real
-    return torch.empty_strided(real.shape, strides, dtype=real.dtype, device=real.device).copy_(
-        real
-    )
 
 
 def _segments(graph: fx.Graph, alone: Mapping[fx.Node, Alone]) -> dict[fx.Node, int]:

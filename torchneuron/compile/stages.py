@@ -4,6 +4,7 @@
     lower      a graph and the arguments of one call have become StableHLO
     program    an executable is there: compiled, or loaded from the disk cache or memory
     cut        a graph has an operation that runs by itself, between programs
+    pad        a size of a graph's arguments may be padded to buckets, or why not
     refuse     a graph cannot be compiled
 
 Each stage goes to Python's logger ``torchneuron.compile`` (``TORCH_LOGS="+torchneuron"`` shows it),
@@ -29,7 +30,7 @@ from torch._logging._internal import trace_structured
 from torchneuron.compile.captured import CapturedGraph
 from torchneuron.program.compiler import Program
 
-Stage = Literal["capture", "lower", "program", "cut", "refuse"]
+Stage = Literal["capture", "lower", "program", "cut", "pad", "refuse"]
 
 log = logging.getLogger("torchneuron.compile")
 _listeners: list[Callable[[Event], None]] = []

@@ -28,6 +28,8 @@ _NUMBERS: dict[str, Number] = {
     "cache_hits_disk": 0,
     "cache_corrupt": 0,
     "programs_dropped": 0,
+    "frozen_packs": 0,
+    "padded_calls": 0,
     "executions": 0,
     "lowering_seconds": 0.0,
     "compile_seconds": 0.0,
