@@ -129,6 +129,23 @@ bool may_fuse(const Entry& entry) {
          !torch::autograd::AnomalyMode::is_enabled();
 }
 
+// PyTorch's autograd layer counts the writes to single tensors; those to lists are for the kernel
+// to count.
+void count_list_writes(const Operator& op, const torch::jit::Stack& stack) {
+  const size_t base = stack.size() - op.arguments().size();
+  for (size_t i = 0; i < op.arguments().size(); ++i) {
+    const ArgumentPolicy& policy = op.arguments()[i];
+    if (!policy.written || policy.kind != ArgumentPolicy::Kind::kTensorList) {
+      continue;
+    }
+    for (const c10::IValue& item : stack[base + i].toListRef()) {
+      if (item.isTensor() && item.toTensor().defined() && !item.toTensor().is_inference()) {
+        item.toTensor().unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+}
+
 void execute(const Entry& entry, Operator& op, Signature& signature, torch::jit::Stack& stack) {
   c10::SmallVector<at::Tensor, 4> fresh;
   launch(entry, op.name().c_str(), signature, fresh);
@@ -201,9 +218,11 @@ void run(Operator& op, torch::jit::Stack& stack) {
     }
     switch (entry->kind) {
       case Entry::Kind::kProgram:
+        count_list_writes(op, stack);
         execute(*entry, op, signature, stack);
         return;
       case Entry::Kind::kFallback:
+        count_list_writes(op, stack);
         run_on_cpu(op, stack);
         return;
       case Entry::Kind::kComposite:

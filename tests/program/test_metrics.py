@@ -29,6 +29,8 @@ def test_names_and_zeros() -> None:
         "cache_corrupt",
         "executions",
         "programs_dropped",
+        "frozen_packs",
+        "padded_calls",
         "lowering_seconds",
         "compile_seconds",
         "load_seconds",

@@ -1,0 +1,177 @@
+"""Takes windows from the core, has them compiled in another process, and hands the programs back."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from functools import cache
+from multiprocessing import Pipe
+from typing import Any
+
+from torchneuron import _C
+from torchneuron.lowering.window import Fused, Stretch
+from torchneuron.program.compiler import Compiler
+from torchneuron.program.metrics import METRICS, Metrics
+from torchneuron.program.session import compile_flags, compiler, toolchain
+
+# An idle worker holds memory that the user's program may want.
+_IDLE_SECONDS = 60.0
+
+
+class WorkerError(RuntimeError):
+    """The worker could not do what it was asked for, or died of it."""
+
+
+class Worker:
+    """The other end of ``torchneuron.adaptive.worker``, started when first asked and again after a
+    crash.
+    """
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Any = None
+
+    def ask(self, kind: str, *arguments: Any) -> Any:
+        """The worker's answer; WorkerError if it has none."""
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((kind, *arguments))
+            state, answer = self._connection.recv()
+        except (EOFError, OSError) as error:
+            code = self.stop()
+            raise WorkerError(f"the compiling process ended with {code}") from error
+        if state == "error":
+            raise WorkerError(answer)
+        return answer
+
+    def stop(self) -> int:
+        """End the process, whatever it does; its exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        self._connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=0.2)
+        process.kill()
+        return process.wait()
+
+    def _start(self) -> None:
+        ours, theirs = Pipe()
+        with theirs:
+            # Not under the user's working directory, whose files may hide the library's modules.
+            command = [sys.executable, "-P", "-m", "torchneuron.adaptive.worker"]
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        self._connection = ours
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with its import path and without what windows would start."""
+    path = os.pathsep.join(dict.fromkeys(entry for entry in sys.path if entry))
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "TORCHNEURON_EAGER": "strict",
+        "TORCHNEURON_NUM_DEVICES": "1",
+    }
+
+
+class _RemoteExecutable:
+    """An executable loaded here with the bytes that the worker made."""
+
+    def __init__(self, executable: Any, serialized: bytes) -> None:
+        self.loaded = executable
+        self._serialized = serialized
+
+    def serialize(self) -> bytes:
+        return self._serialized
+
+    def cost_analysis(self) -> dict[str, float]:
+        costs: dict[str, float] = self.loaded.cost_analysis()
+        return costs
+
+
+class _RemoteClient:
+    """A PJRT client that compiles in the worker and loads here."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def compile(self, mlir: bytes, device: int, flags: dict[str, str], /) -> _RemoteExecutable:
+        serialized = self._worker.ask("compile", mlir, flags)
+        return self.deserialize(serialized, device)
+
+    def deserialize(self, serialized: bytes, device: int, /) -> _RemoteExecutable:
+        return _RemoteExecutable(_C.client().deserialize(serialized, device), serialized)
+
+
+class Service:
+    """The thread that serves the core, its worker and its compiler."""
+
+    def __init__(self) -> None:
+        """Starts the thread."""
+        self._worker = Worker()
+        self.metrics = Metrics()
+        client = _RemoteClient(self._worker)
+        self._compiler = Compiler(lambda: client, compiler().cache, metrics=self.metrics)
+        METRICS.provide(self._counters)
+        atexit.register(self._worker.stop)
+        threading.Thread(target=self._run, name="neuron-windows", daemon=True).start()
+
+    def _counters(self) -> dict[str, int | float]:
+        numbers = self.metrics.snapshot()
+        return {
+            "windows_compiled": numbers["programs_compiled"],
+            "windows_from_disk": numbers["cache_hits_disk"],
+            "window_compile_seconds": numbers["lowering_seconds"] + numbers["compile_seconds"],
+        }
+
+    def _run(self) -> None:
+        while _C.windows_wanted():
+            window = _C.next_window(_IDLE_SECONDS)
+            if window is None:
+                self._worker.stop()
+                continue
+            try:
+                self._serve(window)
+            except Exception as error:  # whatever it is, the user's program goes on op by op
+                window.fail(f"{type(error).__name__}: {error}")
+
+    def _serve(self, window: Any) -> None:
+        described = window.describe()
+        stretch = Stretch(
+            described["modules"], described["steps"], described["outside"], described["outputs"]
+        )
+
+        def fused() -> Fused:
+            answer: Fused = self._worker.ask("fuse", stretch)
+            return answer
+
+        program = self._compiler.compile_program(
+            toolchain().parts(stretch.key()),
+            fused,
+            {},
+            described["ordinal"],
+            op="window",
+            signature=window.label(),
+            flags=compile_flags(),
+        )
+        window.install(program.executable.loaded, program.metadata["donatable"])
+
+
+@cache
+def start() -> Service:
+    """The process's service, started by the first call."""
+    return Service()
