@@ -123,6 +123,34 @@ def test_gradient_of_while_loop() -> None:
     check(function, leaf(2, 3), leaf(3, 3, seed=1), reference=reference)
 
 
+@pytest.mark.parametrize("steps", [0, 1, 16, 17, 100])
+def test_gradient_of_while_loop_runs_as_programs(steps: int) -> None:
+    """However many steps: each program holds some, and the next goes on."""
+
+    def function(x: torch.Tensor, w: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+        i = torch.zeros((), dtype=torch.int64, device=x.device)
+        return while_loop(lambda i, x: i < limit, lambda i, x: (i + 1, (x @ w).sin()), (i, x))[1]
+
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 3, requires_grad=True), torch.eye(3).mul_(0.99).requires_grad_()
+    y, v = (t.detach().to("neuron").requires_grad_() for t in (x, w))
+    expected = x
+    for _ in range(steps):
+        expected = (expected @ w).sin()
+    compiled = torch.compile(function, backend="neuron", fullgraph=True)
+    torch.neuron.reset_metrics()
+    actual = compiled(y, v, torch.tensor(steps, device="neuron"))
+    torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-5)
+    # PyTorch's formula takes a loop of no step for one of one step; for all backends.
+    if steps:
+        expected.sum().backward()
+        actual.sum().backward()
+        torch.testing.assert_close(y.grad.cpu(), x.grad, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(v.grad.cpu(), w.grad, rtol=1e-4, atol=1e-5)
+    # What the steps add one by one is far less than an operation a step.
+    assert torch.neuron.metrics()["executions"] < 60
+
+
 def test_scan() -> None:
     def function(h: torch.Tensor, xs: torch.Tensor, weight: torch.Tensor) -> Any:
         def step(h: torch.Tensor, x: torch.Tensor) -> Any:

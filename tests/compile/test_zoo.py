@@ -114,3 +114,18 @@ def test_compiled(name: str) -> None:
         counters.clear()
         torch.compile(ENTRIES[name].model().train(), backend="eager")(**ENTRIES[name].sample())
         assert breaks == graph_breaks()
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ["lstm", "mamba", "qwen3_moe", "t5"])
+def test_breaks_are_inductors(name: str) -> None:
+    """Where TorchDynamo breaks the forward for Inductor on the CPU, and nowhere else."""
+    found = []
+    for backend, device in (("neuron", DEVICE), ("inductor", "cpu")):
+        torch._dynamo.reset()
+        counters.clear()
+        model = ENTRIES[name].model().eval().to(device)
+        with torch.no_grad():
+            torch.compile(model, backend=backend)(**to(device, ENTRIES[name].sample()))
+        found.append((graph_breaks(), counters["stats"]["unique_graphs"]))
+    assert found[0] == found[1]

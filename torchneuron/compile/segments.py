@@ -16,6 +16,8 @@ from torch.utils import _pytree as pytree
 
 from torchneuron.compile import failure, stages
 from torchneuron.compile.alone import Alone
+from torchneuron.compile.layout import laid_out
+from torchneuron.compile.stacked_loop import compile_loops
 from torchneuron.eager.fallback import issued_from
 from torchneuron.program.metrics import METRICS
 
@@ -49,6 +51,7 @@ class SegmentedGraph:
         for name, piece in list(whole.named_children()):
             assert isinstance(piece, fx.GraphModule)
             if name in first:
+                compile_loops(piece, compile_piece)
                 setattr(whole, name, _ByItself(piece, first[name]))
             elif not _only_python(piece):
                 setattr(whole, name, _Piece(compile_piece(piece), _is_bare(piece)))
@@ -124,14 +127,14 @@ class _ByItself(torch.nn.Module):
         given = [results] if self._bare else list(results)
         said, found = pytree.tree_leaves(self._said), pytree.tree_leaves([*args, *given])
         symbols = _values(zip(said, found, strict=True))
-        laid_out = pytree.tree_map(
+        placed = pytree.tree_map(
             lambda said, real: (
                 laid_out(real, said, symbols) if isinstance(said, torch.Tensor) else real
             ),
             self._said[self._inputs :],
             given,
         )
-        return laid_out[0] if self._bare else laid_out
+        return placed[0] if self._bare else placed
 
 
 def _values(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:

@@ -9,8 +9,6 @@ from torchneuron.lowering.errors import LoweringError
 from torchneuron.lowering.interpreter import Interpreter
 from torchneuron.lowering.registry import emitter, higher_order
 
-# An error check has no results that a program could hold; what it would report shows in the values.
-
 
 @higher_order("with_effects")
 def with_effects(
