@@ -139,10 +139,16 @@ def test_an_assertion_on_values_raises() -> None:
         torch._assert_async((x > 0).all(), "only positive numbers")
         return x.log()
 
+    torch.neuron.reset_metrics()
     compiled = full(guarded)
     assert compiled(torch.ones(3, device=DEVICE)).cpu().tolist() == [0, 0, 0]
     with pytest.raises(RuntimeError, match="only positive numbers"):
         compiled(-torch.ones(3, device=DEVICE))
+    for message in ("not so", None):
+        arguments = (message,) if message else ()
+        with pytest.raises(RuntimeError, match=message or "single nonzero value, but got zero"):
+            torch._assert_async(torch.zeros(1, device=DEVICE), *arguments)
+    assert not torch.neuron.metrics()["fallbacks"]
 
 
 def decomposed(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._higher_order_ops import map as hop_map
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
@@ -83,6 +84,11 @@ def test_equals_the_exact_shapes_in_few_programs(function: Callable[..., Any]) -
     assert len(compiled) <= 3
 
 
+def map_step(x: Tensor) -> Tensor:
+    """A higher-order operator over what would be padded."""
+    return hop_map(lambda row: row.sum(0, keepdim=True) * row, x)
+
+
 UNSAFE: dict[str, Callable[[Tensor], Any]] = {
     "sum": lambda x: x.sum(1),
     "mean of all": lambda x: x - x.mean(),
@@ -94,6 +100,12 @@ UNSAFE: dict[str, Callable[[Tensor], Any]] = {
     "cumulative": lambda x: x.flip(1).cumsum(1),
     "the last row": lambda x: x[:, -1] + 1,
     "rows of the end": lambda x: x[:, 1:] * 2,
+    "filled with the size": lambda x: (
+        x + torch.full((2, x.shape[1], 1), x.shape[1], device=x.device)
+    ),
+    "a new tensor of the size": lambda x: x + x.new_full((1,), x.shape[1]),
+    "a branch": lambda x: torch.cond(x.min() > -9, torch.sin, torch.cos, (x,)),
+    "a loop": lambda x: map_step(x).sum(1),
     "joined": lambda x: torch.cat([x, x], 1) + 1,
     "written": lambda x: x.mul_(2).sum(-1),
     "mixed": lambda x: x.transpose(1, 2).reshape(2, -1) * 2,

@@ -98,10 +98,12 @@ class Proof:
         if node.target is operator.getitem:
             source, index = node.args
             return self.layouts[source][index]  # type: ignore[index]
-        if _is_sym(value) or not isinstance(node.target, OpOverload):
+        if _is_sym(value):
             return None
         if not self.depends(value) and not any(map(self._reaches, node.all_input_nodes)):
             return self._natural(value)
+        if not isinstance(node.target, OpOverload):
+            raise Unproven(f"nothing is known of {node.target}")
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             raise Unproven(f"{node.target} draws other numbers for another size")
         rule = _rules.get(str(node.target).removesuffix(".default"))
@@ -183,11 +185,16 @@ for _name in ("clone", "detach", "alias", "_to_copy", "lift_fresh_copy", "where.
     _rules[f"aten.{_name}"] = _pointwise
 
 
-@_rule("full", "zeros", "ones", "empty.memory_format", "zeros_like", "ones_like", "full_like")
-@_rule("new_zeros", "new_ones", "new_full", "scalar_tensor", "empty_like", "new_empty")
+@_rule("zeros", "ones", "empty.memory_format", "zeros_like", "ones_like", "empty_like")
+@_rule("new_zeros", "new_ones", "new_empty")
 def _filled(proof: Proof, node: fx.Node) -> Layout:
-    if "full" in str(node.target) and proof.depends(getattr(node.args[1], "meta", {}).get("val")):
-        raise Unproven(f"{node.target} fills with the size itself")
+    return proof.meta(node)
+
+
+@_rule("full", "full_like")
+def _full(proof: Proof, node: fx.Node) -> Layout:
+    if isinstance(node.args[1], fx.Node):
+        raise Unproven(f"{node.target} fills with a number that is computed")
     return proof.meta(node)
 
 

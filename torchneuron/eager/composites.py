@@ -163,3 +163,19 @@ def cholesky(x: torch.Tensor, upper: bool = False) -> torch.Tensor:
     factor, info = torch.ops.aten.linalg_cholesky_ex(x, upper=upper)
     torch.ops.aten._linalg_check_errors(info, "cholesky", is_matrix=x.dim() == 2)
     return factor
+
+
+@composite("aten._assert_async.default", "aten._assert_async.msg")
+def assert_async(
+    x: torch.Tensor, message: str = "Expected Tensor with single nonzero value, but got zero"
+) -> tuple[()]:
+    """The error comes at once: only what reads the value can raise it."""
+    if not bool(x):
+        raise RuntimeError(message)
+    return ()
+
+
+@composite("aten._functional_assert_async.msg")
+def functional_assert_async(x: torch.Tensor, message: str, dep_token: torch.Tensor) -> torch.Tensor:
+    assert_async(x, message)
+    return dep_token.clone()
