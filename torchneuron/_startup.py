@@ -102,6 +102,10 @@ def _operand_arguments(op: str) -> list[str]:
 def _resolve(*call: Any) -> dict[str, Any]:
     from torchneuron.eager.miss import resolve
 
+    if settings.eager == "adaptive":
+        from torchneuron.adaptive import service
+
+        service.start()
     return resolve(*call)
 
 

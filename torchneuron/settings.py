@@ -28,7 +28,7 @@ __all__ = ["Kind", "Row", "Setting", "Settings", "Stage", "describe", "settings"
 T = TypeVar("T")
 Stage = Literal["start", "compile", "call"]
 Fallback = Literal["warn", "allow", "error"]
-Eager = Literal["strict", "blocking"]
+Eager = Literal["adaptive", "strict", "blocking"]
 Target = Literal["trn2", "trn3"]
 
 _PREFIX = "TORCHNEURON_"
@@ -260,7 +260,7 @@ def _default_cache_dir(environ: Mapping[str, str]) -> str | None:
 
 
 _FALLBACK: Kind[Fallback] = _choice(("warn", "allow", "error"))
-_EAGER: Kind[Eager] = _choice(("strict", "blocking"))
+_EAGER: Kind[Eager] = _choice(("adaptive", "strict", "blocking"))
 _LAUNCH = _choice(("0", "1"))
 _LAUNCH_BLOCKING: Kind[Eager] = Kind(
     "choice",

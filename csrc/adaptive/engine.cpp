@@ -163,6 +163,8 @@ void Engine::run_window(const WindowPtr& window, uint64_t begin) {
   const bool ready = window->state.load(std::memory_order_acquire) == Window::State::kReady;
   if (ready && can_run(*window, begin, missing) && launch(*window, begin)) {
     window->fused_runs.fetch_add(1, std::memory_order_relaxed);
+    runtime::counters().windows_run.fetch_add(1, std::memory_order_relaxed);
+    runtime::counters().ops_in_windows.fetch_add(window->size(), std::memory_order_relaxed);
     runner_.release(begin + window->size());
     return;
   }

@@ -50,10 +50,10 @@ void Requests::add(WindowPtr window) {
   changed_.notify_all();
 }
 
-WindowPtr Requests::next() {
+WindowPtr Requests::next(std::chrono::duration<double> patience) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
-  if (stopped_) {
+  changed_.wait_for(lock, patience, [this] { return stopped_ || !waiting_.empty(); });
+  if (stopped_ || waiting_.empty()) {
     return nullptr;
   }
   WindowPtr window = std::move(waiting_.front());
@@ -79,6 +79,11 @@ void Requests::settle(const WindowPtr& window, runtime::ProgramPtr program,
 void Requests::wait() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return stopped_ || unsettled_ == 0; });
+}
+
+bool Requests::stopped() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return stopped_;
 }
 
 void Requests::stop() {

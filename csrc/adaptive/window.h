@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -54,16 +55,17 @@ class Requests {
  public:
   static Requests& instance();
   void add(WindowPtr window);
-  // Blocks until there is one; null once stopped.
-  WindowPtr next();
+  // Blocks until there is one; null after so long without, and once stopped.
+  WindowPtr next(std::chrono::duration<double> patience);
   // The program of a window has come, or never will.
   void settle(const WindowPtr& window, runtime::ProgramPtr program, const std::string& why);
   // Blocks until all that were added are settled.
   void wait();
   void stop();
+  bool stopped() const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<WindowPtr> waiting_;
   size_t unsettled_ = 0;

@@ -54,9 +54,10 @@ std::string label_of(const Window& window) {
          window.pattern.steps.back().program->label;
 }
 
-WindowPtr next_window() {
+// None if none came within so many seconds, or none will come any more.
+WindowPtr next_window(double seconds) {
   const py::gil_scoped_release nogil;
-  return Requests::instance().next();
+  return Requests::instance().next(std::chrono::duration<double>(seconds));
 }
 
 void install(const WindowPtr& window, std::shared_ptr<pjrt::Executable> executable,
@@ -128,6 +129,7 @@ void init_adaptive(py::module_& module) {
         Requests::instance().settle(window, nullptr, why);
       });
   module.def("next_window", &next_window);
+  module.def("windows_wanted", [] { return !Requests::instance().stopped(); });
   module.def("window_reports", &reports);
   module.def("set_window_tuning", &set_tuning);
   module.def(

@@ -68,6 +68,8 @@ py::dict hot_counters() {
   result["executions"] = counters.executions.load();
   result["cache_hits_memory"] = counters.signature_hits.load();
   result["programs_dropped"] = counters.programs_dropped.load();
+  result["windows_run"] = counters.windows_run.load();
+  result["ops_in_windows"] = counters.ops_in_windows.load();
   result["bytes_h2d"] = counters.bytes_h2d.load();
   result["bytes_d2h"] = counters.bytes_d2h.load();
   py::dict fallbacks;

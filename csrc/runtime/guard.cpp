@@ -1,6 +1,7 @@
 // The device guard: current device, streams and events.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <atomic>
 #include <chrono>
 
 #include "runtime/device.h"
@@ -14,6 +15,9 @@ namespace {
 struct Event {
   EventStatePtr state;  // of the last recording
   bool timing = false;
+  c10::DeviceIndex device = 0;
+  c10::StreamId stream = 0;
+  std::atomic<bool> queued{false};  // the recording's marker
 };
 
 c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
@@ -33,6 +37,17 @@ Task event_task(Task::Kind kind, c10::StreamId stream, EventStatePtr state) {
   task.stream = stream;
   task.event = std::move(state);
   return task;
+}
+
+// Puts the recording's marker into the queue. An event that measures no time gets it when somebody
+// first asks for it: autograd records one for every gradient, and waits for none of them unless
+// streams differ. What was issued in between is then waited for, too.
+void queue_marker(Event& event) {
+  if (!event.queued.exchange(true)) {
+    Runtime::instance()
+        .queue(event.device)
+        .submit(event_task(Task::Kind::kRecord, event.stream, event.state));
+  }
 }
 
 struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
@@ -114,9 +129,12 @@ struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
     auto& event = *static_cast<Event*>(*handle);
     event.timing = flag == c10::EventFlag::BACKEND_DEFAULT;
     event.state = std::make_shared<EventState>();
-    Runtime::instance()
-        .queue(stream.device_index())
-        .submit(event_task(Task::Kind::kRecord, stream.id(), event.state));
+    event.device = stream.device_index();
+    event.stream = stream.id();
+    event.queued = false;
+    if (event.timing) {
+      queue_marker(event);
+    }
   }
   void destroyEvent(void* handle, const c10::DeviceIndex) const noexcept override {
     const std::unique_ptr<Event> owned(static_cast<Event*>(handle));
@@ -125,17 +143,27 @@ struct NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
     if (handle == nullptr) {
       return;  // never recorded: nothing to wait for
     }
-    const EventStatePtr state = static_cast<Event*>(handle)->state;
+    auto& event = *static_cast<Event*>(handle);
+    queue_marker(event);
     Runtime::instance()
         .queue(stream.device_index())
-        .submit(event_task(Task::Kind::kBlock, stream.id(), state));
+        .submit(event_task(Task::Kind::kBlock, stream.id(), event.state));
   }
   bool queryEvent(void* handle) const override {
-    return handle == nullptr || static_cast<Event*>(handle)->state->done();
+    if (handle == nullptr) {
+      return true;
+    }
+    auto& event = *static_cast<Event*>(handle);
+    const bool asked = event.queued;
+    queue_marker(event);
+    return asked ? event.state->done()
+                 : Runtime::instance().queue(event.device).has_come(*event.state);
   }
   void synchronizeEvent(void* handle) const override {
     if (handle != nullptr) {
-      const EventStatePtr state = static_cast<Event*>(handle)->state;
+      auto& event = *static_cast<Event*>(handle);
+      queue_marker(event);
+      const EventStatePtr state = event.state;
       state->wait();
     }
   }

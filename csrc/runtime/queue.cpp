@@ -302,15 +302,19 @@ bool LaunchQueue::idle(c10::StreamId stream) {
   task.stream = stream;
   task.event = state;
   submit(std::move(task));
-  // The marker passes the queue in microseconds when nothing is before it; once it has passed, what
+  return has_come(*state);
+}
+
+bool LaunchQueue::has_come(const EventState& state) const {
+  // A marker passes the queue in microseconds when nothing is before it; once it has passed, what
   // is still missing is running. A query does not wait for a queue that is held up.
   const uint64_t passed = head_.load(std::memory_order_relaxed);
   const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-  while (!state->done() && tail_.load(std::memory_order_acquire) < passed &&
+  while (!state.done() && tail_.load(std::memory_order_acquire) < passed &&
          std::chrono::steady_clock::now() < patience) {
     std::this_thread::yield();
   }
-  return state->done();
+  return state.done();
 }
 
 }  // namespace tn::runtime

@@ -41,6 +41,9 @@ class LaunchQueue final : public TaskRunner {
   void synchronize(c10::StreamId stream);
   // Whether that is so already.
   bool idle(c10::StreamId stream);
+  // Whether a marker submitted just now has completed, for a query: waits for it to pass the queue,
+  // not for the work before it.
+  bool has_come(const EventState& state) const;
 
   // Completes what is queued and joins the thread. Later submissions are refused.
   void shutdown();

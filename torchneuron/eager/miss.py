@@ -77,7 +77,7 @@ def _program(name: str, call: Call, form: Functional, key: bytes) -> dict[str, A
         graph=lambda: built[0].graph if built else "",
         flags=compile_flags(),
     )
-    return _plan(call, program.executable, program.metadata)
+    return {**_plan(call, program.executable, program.metadata), "module": program.stablehlo}
 
 
 def _fall_back(name: str, reason: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,13 @@ class Stretch:
     steps: tuple[tuple[int, tuple[Source, ...]], ...]
     outside: int
     outputs: tuple[tuple[int, int], ...]
+
+    def key(self) -> bytes:
+        """What tells it apart from all other stretches."""
+        total = hashlib.sha256(repr((self.steps, self.outside, self.outputs)).encode())
+        for module in self.modules:
+            total.update(hashlib.sha256(module).digest())
+        return b"window\0" + total.digest()
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ Module = bytes | Callable[[], LoweredModule]
 
 
 class Program(NamedTuple):
-    """An executable on its device, the metadata it was stored with, and where it came from.
+    """An executable on its device, the metadata it was stored with, where it came from, and the
+    StableHLO module it was compiled from.
 
     Whatever the origin, the metadata is as JSON gives it back: lists for tuples, strings for keys.
     """
@@ -77,6 +78,7 @@ class Program(NamedTuple):
     executable: Any
     metadata: dict[str, Any]
     origin: Origin
+    stablehlo: bytes
 
 
 class _Flight:
@@ -235,7 +237,7 @@ class Compiler:
         self._metrics.add("load_seconds", seconds)
         self._metrics.record_program(request.op, request.signature, seconds, "disk")
         self._dump(request, "disk", neff.stablehlo)
-        return Program(executable, dict(neff.metadata), "disk")
+        return Program(executable, dict(neff.metadata), "disk", neff.stablehlo)
 
     def _compile(self, key: str, request: _Request) -> Program:
         start = time.perf_counter()
@@ -259,7 +261,7 @@ class Compiler:
         seconds = lowered - start + end - start_compile
         self._metrics.record_program(request.op, request.signature, seconds, "compiled")
         self._store(key, request, stablehlo, metadata, executable)
-        return Program(executable, metadata, "compiled")
+        return Program(executable, metadata, "compiled", stablehlo)
 
     def _store(
         self,
