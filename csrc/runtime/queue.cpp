@@ -198,7 +198,9 @@ void LaunchQueue::execute(Task& task) {
   std::shared_ptr<const Failure> failure;
   try {
     for (const ValuePtr& input : task.inputs) {
-      if (demand(*input) == Value::State::kFailed) {
+      // This queue's own values are there by now; another's may be held back.
+      const bool elsewhere = input->producer().queue != this;
+      if ((elsewhere ? demand(*input) : input->wait()) == Value::State::kFailed) {
         failure = input->failure();
         break;
       }
