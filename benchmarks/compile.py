@@ -202,7 +202,7 @@ def overhead_cases(options: argparse.Namespace) -> list[Case]:
     cases = []
     for count in ARGUMENT_COUNTS:
         tensors = [torch.ones(4, device=options.device) for _ in range(count)]
-        graph = make_fx(lambda *given: [given[0] + given[-1]], tracing_mode="fake")(*tensors)
+        graph = make_fx(lambda *given: [sum(given)], tracing_mode="fake")(*tensors)
         run = CompiledGraph(graph, "inference", Options()).runner
         run(list(tensors))
         times = []

@@ -42,16 +42,41 @@ c10::IValue argument_from(PyObject* item) {
                        py::cast<std::string>(py::str(py::type::of(py::handle(item)))));
 }
 
-torch::jit::Stack arguments_from(PyObject* items) {
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
-  PyObject** const first = PySequence_Fast_ITEMS(items);
-  torch::jit::Stack stack;
-  stack.reserve(static_cast<size_t>(count));
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    stack.push_back(argument_from(first[i]));
+// A call's arguments. The tensors are borrowed from their Python objects, which `owner` keeps: a
+// reference of C++'s own to each would have PyTorch count the object's references too.
+class Arguments {
+ public:
+  // `owner` is a list or tuple that nobody else changes.
+  explicit Arguments(py::object owner) : owner_(std::move(owner)) {
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(owner_.ptr());
+    PyObject** const first = PySequence_Fast_ITEMS(owner_.ptr());
+    borrowed_.values.reserve(static_cast<size_t>(count));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      borrowed_.values.push_back(THPVariable_Check(first[i])
+                                     ? c10::IValue(c10::MaybeOwnedTraits<at::Tensor>::createBorrow(
+                                           THPVariable_Unpack(first[i])))
+                                     : argument_from(first[i]));
+    }
   }
-  return stack;
-}
+
+  const torch::jit::Stack& stack() const noexcept { return borrowed_.values; }
+
+ private:
+  struct Borrowed {
+    Borrowed() = default;
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    ~Borrowed() {
+      for (c10::IValue& value : values) {
+        c10::MaybeOwnedTraits<c10::IValue>::destroyBorrow(value);
+      }
+    }
+    torch::jit::Stack values;
+  };
+
+  py::object owner_;
+  Borrowed borrowed_;
+};
 
 py::object result_to_python(const c10::IValue& value) {
   return value.isTensor() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(value.toTensor()))
@@ -144,19 +169,29 @@ std::unique_ptr<Graph> make_graph(std::string name, int device,
       });
 }
 
-// AOTAutograd's boxed convention: the list is emptied, so that nothing outlives its last use there.
-py::list call(Graph& graph, const py::object& arguments) {
-  if (!PyList_Check(arguments.ptr()) && !PyTuple_Check(arguments.ptr())) {
+// The arguments as a sequence that nobody else changes. AOTAutograd's boxed convention: the list is
+// emptied, so that nothing outlives its last use there.
+py::object taken(const py::object& arguments) {
+  if (PyTuple_Check(arguments.ptr())) {
+    return arguments;
+  }
+  if (!PyList_Check(arguments.ptr())) {
     throw py::type_error("a compiled graph takes its arguments as one list");
   }
-  torch::jit::Stack stack = arguments_from(arguments.ptr());
-  if (PyList_Check(arguments.ptr())) {
-    PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
+  const Py_ssize_t count = PyList_GET_SIZE(arguments.ptr());
+  auto items = py::reinterpret_steal<py::object>(PyList_GetSlice(arguments.ptr(), 0, count));
+  if (!items || PyList_SetSlice(arguments.ptr(), 0, count, nullptr) != 0) {
+    throw py::error_already_set();
   }
+  return items;
+}
+
+py::list call(Graph& graph, const py::object& given) {
+  const Arguments arguments(taken(given));
   std::vector<c10::IValue> results;
   {
     const py::gil_scoped_release no_gil;
-    results = graph.run(std::move(stack));
+    results = graph.run(arguments.stack());
   }
   py::list list(results.size());
   for (size_t i = 0; i < results.size(); ++i) {

@@ -5,6 +5,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "eager/kernel.h"
@@ -15,28 +17,30 @@ namespace {
 
 using Tensors = c10::SmallVector<at::Tensor, 8>;
 
-// Programs read memory, which lazy conjugates and negatives have not been written to yet. Tensors
-// on the CPU that cannot be scalar operands go to the device, as `.to` would take them. Gives the
-// originals by position, which the graph may write; empty where none was moved.
-std::vector<at::Tensor> adopt_host_tensors(torch::jit::Stack& stack, c10::Device device) {
-  std::vector<at::Tensor> originals;
-  for (size_t i = 0; i < stack.size(); ++i) {
-    if (!stack[i].isTensor()) {
+// What the program is given in place of a tensor. Programs read memory, which lazy conjugates and
+// negatives have not been written to yet. Tensors on the CPU that cannot be scalar operands go to
+// the device, as `.to` would take them.
+at::Tensor adopted(const at::Tensor& tensor, c10::Device device) {
+  const at::Tensor resolved = tensor.resolve_conj().resolve_neg();
+  return resolved.is_cpu() && resolved.dim() > 0 ? resolved.to(device) : resolved;
+}
+
+// The arguments with all tensors adopted; nothing where they can be taken as they are.
+std::optional<torch::jit::Stack> adopt(const torch::jit::Stack& given, c10::Device device) {
+  std::optional<torch::jit::Stack> stack;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].isTensor()) {
       continue;
     }
-    if (const at::Tensor& tensor = stack[i].toTensor(); tensor.is_conj() || tensor.is_neg()) {
-      stack[i] = tensor.resolve_conj().resolve_neg();
-    }
-    if (!stack[i].toTensor().device().is_cpu()) {
-      continue;
-    }
-    originals.resize(stack.size());
-    originals[i] = stack[i].toTensor();
-    if (originals[i].dim() > 0) {
-      stack[i] = originals[i].to(device);
+    const at::Tensor& tensor = given[i].toTensor();
+    if (tensor.is_conj() || tensor.is_neg() || (tensor.is_cpu() && tensor.dim() > 0)) {
+      if (!stack) {
+        stack = given;
+      }
+      (*stack)[i] = adopted(tensor, device);
     }
   }
-  return originals;
+  return stack;
 }
 
 at::Tensor view_of(const at::Tensor& base, const Result& result) {
@@ -86,28 +90,28 @@ PlanPtr Graph::plan_for(const torch::jit::Stack& stack, const eager::Signature& 
     return plan;
   }
   plan = resolve_(stack, signature);
+  words_.store(std::max(words_.load(std::memory_order_relaxed), signature.words.size()),
+               std::memory_order_relaxed);
   runtime::counters().programs_dropped.fetch_add(table_.insert(signature, hash, plan),
                                                  std::memory_order_relaxed);
   return plan;
 }
 
-std::vector<c10::IValue> Graph::run(torch::jit::Stack arguments) {
-  TORCH_CHECK(arguments.size() == policies_.size(), name_, " takes ", policies_.size(),
-              " arguments, not ", arguments.size());
+std::vector<c10::IValue> Graph::run(const torch::jit::Stack& given) {
+  TORCH_CHECK(given.size() == policies_.size(), name_, " takes ", policies_.size(),
+              " arguments, not ", given.size());
   calls_.fetch_add(1, std::memory_order_relaxed);
-  const std::vector<at::Tensor> originals =
-      adopt_host_tensors(arguments, {c10::DeviceType::PrivateUse1, device_});
+  const std::optional<torch::jit::Stack> moved =
+      adopt(given, {c10::DeviceType::PrivateUse1, device_});
+  const torch::jit::Stack& arguments = moved ? *moved : given;
   eager::Signature signature;
   signature.device = device_;
+  signature.tensors.reserve(arguments.size());
+  signature.words.reserve(words_.load(std::memory_order_relaxed));
   eager::take_signature(policies_, arguments, signature);
   const PlanPtr plan = plan_for(arguments, signature);
   if (plan->eager) {
-    for (size_t i = 0; i < originals.size(); ++i) {
-      if (originals[i].defined()) {
-        arguments[i] = originals[i];
-      }
-    }
-    return run_eagerly_(arguments);
+    return run_eagerly_(given);
   }
   Tensors outputs;
   eager::launch(plan->entry, name_.c_str(), signature, outputs);
@@ -117,7 +121,7 @@ std::vector<c10::IValue> Graph::run(torch::jit::Stack arguments) {
     results.push_back(make_result(result, outputs, arguments));
   }
   for (const HostWrite& write : plan->host_writes) {
-    originals[write.argument].copy_(outputs[write.output]);
+    given[write.argument].toTensor().copy_(outputs[write.output]);
   }
   return results;
 }

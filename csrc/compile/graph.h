@@ -27,9 +27,10 @@ class Graph {
   Graph(std::string name, c10::DeviceIndex device, const std::vector<bool>& number_operands,
         size_t programs, Resolve resolve, RunEagerly run_eagerly);
 
-  // The results for one call; tensors, numbers and None. Raises RuntimeError for a wrong number of
-  // arguments or arguments of several devices, and what resolving raises.
-  std::vector<c10::IValue> run(torch::jit::Stack arguments);
+  // The results for one call; tensors, numbers and None. The arguments are left as they are, so
+  // that they may borrow their tensors. Raises RuntimeError for a wrong number of arguments or
+  // arguments of several devices, and what resolving raises.
+  std::vector<c10::IValue> run(const torch::jit::Stack& arguments);
 
   size_t argument_count() const noexcept { return policies_.size(); }
   size_t program_count() const { return table_.size(); }
@@ -45,6 +46,7 @@ class Graph {
   Resolve resolve_;
   RunEagerly run_eagerly_;
   std::atomic<uint64_t> calls_{0};
+  std::atomic<size_t> words_{0};  // of the longest signature so far
 };
 
 }  // namespace tn::compile

@@ -60,6 +60,8 @@ void gather_inputs(const Entry& entry, Signature& signature, runtime::Task& task
 void make_outputs(const Entry& entry, const Signature& signature, runtime::Task& task,
                   c10::SmallVectorImpl<at::Tensor>& fresh) {
   runtime::LaunchQueue& queue = runtime::Runtime::instance().queue(signature.device);
+  task.outputs.reserve(entry.outputs.size());
+  fresh.reserve(entry.outputs.size());
   for (const Output& output : entry.outputs) {
     auto value =
         c10::make_intrusive<Value>(Value::State::kPending, output.dtype, output.numel, &queue);

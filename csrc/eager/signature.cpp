@@ -6,9 +6,9 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <unordered_map>
 
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -35,11 +35,65 @@ enum Tag : uint64_t {
   kTagDefault,
 };
 
-constexpr size_t kLinearSearch = 12;
+// Finds tensors of one storage. A call of few tensors is searched, a call of many keeps a table:
+// open addressing, at most half full, of indices into the signature's tensors plus one.
+class StorageIndex {
+ public:
+  explicit StorageIndex(const Signature& signature) : tensors_(signature.tensors) {}
+
+  // Index of the first tensor of the call with this storage; the next index if there is none.
+  uint32_t group_of(const runtime::StorageHandle* handle) {
+    const size_t count = tensors_.size();
+    if (count < kLinearSearch) {
+      for (size_t i = 0; i < count; ++i) {
+        if (tensors_[i].handle == handle) {
+          return static_cast<uint32_t>(i);
+        }
+      }
+      return static_cast<uint32_t>(count);
+    }
+    if (2 * count >= slots_.size()) {
+      rebuild(std::max(count + 1, tensors_.capacity()));
+    }
+    uint32_t& slot = slot_of(handle);
+    if (slot == 0) {
+      slot = static_cast<uint32_t>(count) + 1;
+    }
+    return slot - 1;
+  }
+
+ private:
+  static constexpr size_t kLinearSearch = 12;
+
+  void rebuild(size_t room) {
+    const size_t size = std::bit_ceil(2 * room);
+    slots_.assign(size, 0);
+    shift_ = 64 - std::countr_zero(size);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].group == i) {
+        slot_of(tensors_[i].handle) = static_cast<uint32_t>(i) + 1;
+      }
+    }
+  }
+
+  // The slot of a storage: zero until it is given one.
+  uint32_t& slot_of(const runtime::StorageHandle* handle) {
+    const uint64_t mixed = reinterpret_cast<uintptr_t>(handle) * 0x9E3779B97F4A7C15ULL;
+    size_t at = mixed >> shift_;
+    while (slots_[at] != 0 && tensors_[slots_[at] - 1].handle != handle) {
+      at = (at + 1) & (slots_.size() - 1);
+    }
+    return slots_[at];
+  }
+
+  const c10::SmallVectorImpl<TensorRef>& tensors_;
+  c10::SmallVector<uint32_t, 64> slots_;
+  int shift_ = 0;
+};
 
 class Taker {
  public:
-  explicit Taker(Signature& signature) : signature_(signature) {}
+  explicit Taker(Signature& signature) : signature_(signature), storages_(signature) {}
 
   void argument(const ArgumentPolicy& policy, size_t index, const c10::IValue& value) {
     index_ = index;
@@ -99,7 +153,7 @@ class Taker {
     ref.impl = impl;
     ref.handle = &runtime::handle_of(*impl);
     ref.written = written_;
-    ref.group = group_of(ref.handle);
+    ref.group = storages_.group_of(ref.handle);
     ref.value = ref.group == signature_.tensors.size()
                     ? ref.handle->value_or_undefined(impl->dtype().toScalarType())
                     : signature_.tensors[ref.group].value;
@@ -108,28 +162,10 @@ class Taker {
     signature_.tensors.push_back(std::move(ref));
   }
 
-  // Index of the first tensor of the call with this storage; the next index if there is none.
-  uint32_t group_of(const runtime::StorageHandle* handle) {
-    const size_t count = signature_.tensors.size();
-    if (count < kLinearSearch) {
-      for (size_t i = 0; i < count; ++i) {
-        if (signature_.tensors[i].handle == handle) {
-          return static_cast<uint32_t>(i);
-        }
-      }
-      return static_cast<uint32_t>(count);
-    }
-    if (groups_.empty()) {
-      for (size_t i = 0; i < count; ++i) {
-        groups_.emplace(signature_.tensors[i].handle, static_cast<uint32_t>(i));
-      }
-    }
-    return groups_.emplace(handle, static_cast<uint32_t>(count)).first->second;
-  }
-
   // PyTorch refuses to write to memory that another operand sees in another arrangement.
   void check_overlap(const TensorRef& ref) {
-    if (in_list_ || ref.group == signature_.tensors.size()) {
+    any_written_ |= ref.written;
+    if (!any_written_ || in_list_ || ref.group == signature_.tensors.size()) {
       return;
     }
     for (const TensorRef& other : signature_.tensors) {
@@ -327,9 +363,10 @@ class Taker {
   }
 
   Signature& signature_;
-  std::unordered_map<const runtime::StorageHandle*, uint32_t> groups_;
+  StorageIndex storages_;
   size_t index_ = 0;
   bool written_ = false;
+  bool any_written_ = false;
   bool in_list_ = false;
 };
 
@@ -344,7 +381,7 @@ size_t Signature::hash() const noexcept {
   return state;
 }
 
-void take_signature(const std::vector<ArgumentPolicy>& policies, torch::jit::Stack& stack,
+void take_signature(const std::vector<ArgumentPolicy>& policies, const torch::jit::Stack& stack,
                     Signature& signature) {
   Taker taker(signature);
   const size_t base = stack.size() - policies.size();

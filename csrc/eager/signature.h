@@ -62,7 +62,7 @@ struct Signature {
 
 // Takes the signature of a call whose arguments are the last `policies.size()` entries of the
 // stack. Raises RuntimeError for operands on different devices.
-void take_signature(const std::vector<ArgumentPolicy>& policies, torch::jit::Stack& stack,
+void take_signature(const std::vector<ArgumentPolicy>& policies, const torch::jit::Stack& stack,
                     Signature& signature);
 
 }  // namespace tn::eager

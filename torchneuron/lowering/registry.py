@@ -278,6 +278,8 @@ def dynamic_args(op: OpOverload) -> frozenset[str]:
     it.
     """
     numbers = {arg.name for arg in op._schema.arguments if str(arg.type) in _NUMBER_TYPES}
+    if not numbers:
+        return frozenset()  # without loading the emitters, which a warm process may not need
     if found := find_emitter(op):
         return frozenset(numbers - found.static)
     if expanded := find_decomposition(op):
