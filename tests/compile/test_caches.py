@@ -2,12 +2,17 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import RunPython
+from torchneuron.compile.compiled import SavedGraph
+from torchneuron.compile.options import Options
 
 SCRIPT = """
 import json, sys, torch, torch._functorch.config
@@ -37,14 +42,17 @@ print(json.dumps({
 """
 
 
-def run(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+def run(
+    directory: Path, *arguments: str, script: str = SCRIPT, **variables: str
+) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
+        **variables,
         "TORCHNEURON_CACHE_DIR": str(directory / "programs"),
         "TORCHINDUCTOR_CACHE_DIR": str(directory / "torch"),
     }
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", SCRIPT, *arguments],
+        [sys.executable, "-P", "-c", script, *arguments],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -56,6 +64,25 @@ def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.returncode == 0
     found: dict[str, Any] = json.loads(text.splitlines()[-1])
     return found
+
+
+PRECOMPILED = """
+import json, torch
+from torch import nn
+from torch._dynamo.utils import counters
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Dropout(0.5), nn.Linear(8, 2)).to("neuron")
+run = torch.compile(model, backend="neuron")
+loss = run(torch.ones(4, 6, device="neuron")).square().mean()
+loss.backward()
+torch.compiler.save_cache_artifacts()
+print(json.dumps({
+    "loss": loss.item(), "gradient": model[0].weight.grad.sum().item(),
+    "traced": counters["stats"]["calls_captured"],
+    "compiled": torch.neuron.metrics()["programs_compiled"],
+}))
+"""
 
 
 def same_numbers(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -113,3 +140,20 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
     second = outcome(run(tmp_path))
     assert second["graphs_compiled"] == 4
     assert same_numbers(first, second)
+
+
+def test_with_precompile_a_second_process_does_not_run_dynamo(tmp_path: Path) -> None:
+    first, second = (
+        outcome(run(tmp_path, script=PRECOMPILED, TORCH_CACHING_PRECOMPILE="1")) for _ in range(2)
+    )
+    assert first["traced"] > 0
+    assert first["compiled"] > 0
+    assert second["traced"] == 0
+    assert second["compiled"] == 0
+    assert [first["loss"], first["gradient"]] == [second["loss"], second["gradient"]]
+
+
+def test_a_graph_of_another_version_is_not_restored() -> None:
+    saved = SavedGraph("forward", Options(), "digest", 0, [], b"", "another version")
+    with pytest.raises(RuntimeError, match="another version of torchneuron"):
+        pickle.loads(pickle.dumps(saved))

@@ -18,7 +18,7 @@ from torchneuron.compile.captured import CapturedGraph
 from torchneuron.compile.options import MANY_PROGRAMS, Options
 from torchneuron.compile.specialize import Specialization
 from torchneuron.program.compiler import Program
-from torchneuron.program.key import digest
+from torchneuron.program.key import digest, sources_version
 from torchneuron.program.session import compile_flags, compiler, toolchain
 
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -47,6 +47,17 @@ class SavedGraph:
     device: int
     number_operands: list[bool]
     nodes: bytes
+    sources: str
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Raises RuntimeError for a graph that another version of this package kept.
+
+        AOTAutogradCache never finds one, as its keys name the version; others of PyTorch's caches
+        go by the user's code alone, and trace again if an entry cannot be read.
+        """
+        if state.get("sources") != sources_version():
+            raise RuntimeError("the graph was kept by another version of torchneuron")
+        self.__dict__.update(state)
 
 
 class CompiledGraph:
@@ -73,6 +84,7 @@ class CompiledGraph:
                 captured.device or 0,
                 [_is_float(node) for node in captured.placeholders],
                 b"",
+                sources_version(),
             )
         )
         stages.tell_capture(self.name, kind, captured, start, self.compile_id)
