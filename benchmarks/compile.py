@@ -12,6 +12,9 @@ Groups:
     cold       the first step in a process of its own with empty caches; the peer is Inductor's
     warm       the first step in a process that finds what an earlier one compiled; the peer is that
                one's first step
+    lengths    the GPT over ten lengths, another at every step, in a process of its own with
+               `dynamic=True`; the peer is the same with a trace for each length; with empty caches,
+               and with the programs known
     overhead   one call of a compiled graph below TorchDynamo's guards, by its number of arguments
 """
 
@@ -46,19 +49,21 @@ from _harness import (
 )
 
 JAX, CPU, INDUCTOR, SMOLLM2 = "jax", "cpu", "inductor", "smollm2"
-COLD, WARM, OVERHEAD = "cold", "warm", "overhead"
-GROUPS = (JAX, CPU, INDUCTOR, SMOLLM2, COLD, WARM, OVERHEAD)
+COLD, WARM, LENGTHS, OVERHEAD = "cold", "warm", "lengths", "overhead"
+GROUPS = (JAX, CPU, INDUCTOR, SMOLLM2, COLD, WARM, LENGTHS, OVERHEAD)
 LIMITS = [
     Limit(JAX, "geomean", 1.05),
     Limit(CPU, "worst", 1.0),
     Limit(SMOLLM2, "worst", 1.0),
     Limit(COLD, "worst", 0.5),
     Limit(WARM, "worst", 0.2),
+    Limit(LENGTHS, "worst", 0.2),
     # The peer's time is the bound: 15 µs and 0.3 µs an argument.
     Limit(OVERHEAD, "worst", 1.0),
 ]
 ARGUMENT_COUNTS = (2, 20, 200)
 NEW_TOKENS = 16
+LENGTHS_COUNT = 10
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
@@ -153,9 +158,46 @@ def first_step(name: str, backend: str, device: str, seed: int) -> dict[str, Any
     return {"seconds": seconds, "counts": {k: metrics()[k] for k in kept} if metrics else None}
 
 
-def child(name: str, backend: str, device: str, seed: int, caches: str) -> dict[str, Any]:
-    """Run `first_step` in a process of its own with these caches."""
-    command = [sys.executable, __file__, "--first-step", name, "--backend", backend]
+def lengths_loop(dynamic: bool, device: str, seed: int) -> dict[str, Any]:
+    """Time a pass over ten lengths, from the first call to the last result."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = 2 * LENGTHS_COUNT
+    torch.manual_seed(seed)
+    model = models.GPT(models.WIDTH, models.LAYERS, models.HEADS, models.LENGTH).to(device)
+    lengths = [models.LENGTH - 3 * i for i in range(LENGTHS_COUNT)]
+    batches = [torch.randint(models.VOCABULARY, (models.BATCH, n)).to(device) for n in lengths]
+    run = torch.compile(model, backend=device, dynamic=dynamic)
+    settle_of(device)()
+    started = time.perf_counter()
+    with torch.no_grad():
+        for batch in batches:
+            run(batch).sum().item()
+    return {"seconds": time.perf_counter() - started, "counts": None}
+
+
+def lengths_cases(options: argparse.Namespace) -> list[Case]:
+    """Compare one symbolic trace with a trace for each length, without and with known programs."""
+    times = {}
+    for kind in ("dynamic", "static"):
+        with tempfile.TemporaryDirectory(prefix="torchneuron-compile-") as caches:
+            for known in ("empty caches", "known programs"):
+                times[known, kind] = child(
+                    kind, options.device, options.device, options.seed, caches, "--lengths"
+                )["seconds"]
+    cases = []
+    for known in ("empty caches", "known programs"):
+        ours, peer = times[known, "dynamic"], times[known, "static"]
+        cases.append(Case(known, LENGTHS, ours, peer, ours / peer))
+        show(cases[-1])
+    return cases
+
+
+def child(
+    name: str, backend: str, device: str, seed: int, caches: str, mode: str = "--first-step"
+) -> dict[str, Any]:
+    """Run `first_step`, or what else `mode` asks for, in a process of its own with these caches."""
+    command = [sys.executable, __file__, mode, name, "--backend", backend]
     command += ["--device", device, "--seed", str(seed)]
     environment = os.environ | {
         "TORCHNEURON_CACHE_DIR": f"{caches}/programs",
@@ -225,11 +267,16 @@ def main() -> int:
     add_options(parser)
     parser.add_argument("--groups", default=",".join(GROUPS))
     parser.add_argument("--first-step", help=argparse.SUPPRESS)
+    parser.add_argument("--lengths", help=argparse.SUPPRESS)
     parser.add_argument("--backend", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.first_step:
         outcome = first_step(options.first_step, options.backend, options.device, options.seed)
         print(json.dumps(outcome))
+        return 0
+
+    if options.lengths:
+        print(json.dumps(lengths_loop(options.lengths == "dynamic", options.device, options.seed)))
         return 0
 
     groups = options.groups.split(",")
@@ -242,6 +289,8 @@ def main() -> int:
         cases += smollm2_cases(options, rounds)
     if COLD in groups or WARM in groups:
         cases += process_cases(groups, options, repeats=1 if options.quick else 3)
+    if LENGTHS in groups:
+        cases += lengths_cases(options)
     if OVERHEAD in groups:
         cases += overhead_cases(options)
     limits = [limit for limit in LIMITS if limit.group in groups]
