@@ -39,7 +39,7 @@ class Attention(nn.Module):
         else:
             cache[0].index_copy_(2, at.view(1), k)
             cache[1].index_copy_(2, at.view(1), v)
-            mask = torch.arange(cache.shape[3], device=x.device) <= at
+            mask = (torch.arange(cache.shape[3], device=x.device) <= at).view(1, -1)
             y = F.scaled_dot_product_attention(q, cache[0], cache[1], attn_mask=mask)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
