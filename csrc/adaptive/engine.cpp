@@ -1,7 +1,9 @@
 #include "adaptive/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "runtime/metrics.h"
 
@@ -18,6 +20,9 @@ constexpr size_t kMaxSteps = 2000;
 constexpr size_t kFirstLook = 500;
 // A period shorter than this is taken several times.
 constexpr size_t kMinPeriod = 32;
+
+// How long the user's thread may take to drop values of a window that it does not keep.
+constexpr auto kPatience = std::chrono::microseconds(200);
 
 std::mutex engines_mutex;
 std::vector<const Engine*>& engines() {
@@ -142,26 +147,39 @@ void Engine::settle() {
   }
 }
 
-bool Engine::can_run(const Window& window, uint64_t begin, std::vector<Place>& missing) {
+std::vector<Place> Engine::missing(const Window& window, uint64_t begin) {
   const auto& steps = window.pattern.steps;
+  std::vector<Place> found;
   for (uint32_t step = 0; step < steps.size(); ++step) {
     const Task& task = runner_.task(begin + step);
     for (uint32_t output = 0; output < task.outputs.size(); ++output) {
       // The task itself and the tasks after it refer to it.
       if (task.outputs[output].use_count() > 1 + steps[step].uses[output] &&
           !window.gives({step, output})) {
-        missing.push_back({step, output});
+        found.push_back({step, output});
       }
     }
   }
-  return missing.empty();
+  return found;
+}
+
+std::vector<Place> Engine::missing_for_long(const Window& window, uint64_t begin) {
+  std::vector<Place> found = missing(window, begin);
+  // The user's thread may be about to drop what it issued last.
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!found.empty() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+    found = missing(window, begin);
+  }
+  return found;
 }
 
 void Engine::run_window(const WindowPtr& window, uint64_t begin) {
   library_.used(window);
-  std::vector<Place> missing;
   const bool ready = window->state.load(std::memory_order_acquire) == Window::State::kReady;
-  if (ready && can_run(*window, begin, missing) && launch(*window, begin)) {
+  const std::vector<Place> wanted =
+      ready ? missing_for_long(*window, begin) : std::vector<Place>();
+  if (ready && wanted.empty() && launch(*window, begin)) {
     window->fused_runs.fetch_add(1, std::memory_order_relaxed);
     runtime::counters().windows_run.fetch_add(1, std::memory_order_relaxed);
     runtime::counters().ops_in_windows.fetch_add(window->size(), std::memory_order_relaxed);
@@ -174,8 +192,8 @@ void Engine::run_window(const WindowPtr& window, uint64_t begin) {
     runner_.release(begin + i + 1);
   }
   window->single_runs.fetch_add(1, std::memory_order_relaxed);
-  if (!missing.empty()) {
-    library_.widen(window, missing);
+  if (!wanted.empty()) {
+    library_.widen(window, wanted);
   }
 }
 

@@ -31,7 +31,9 @@ class Engine final : public runtime::Lookahead {
   // Nothing held will become a longer window: runs it all.
   void settle();
   void run_window(const WindowPtr& window, uint64_t begin);
-  bool can_run(const Window& window, uint64_t begin, std::vector<Place>& missing);
+  // What somebody outside refers to although the window's program does not give it.
+  std::vector<Place> missing(const Window& window, uint64_t begin);
+  std::vector<Place> missing_for_long(const Window& window, uint64_t begin);
   bool launch(const Window& window, uint64_t begin);
   // Runs a task by itself and records it.
   void run_single(uint64_t slot);

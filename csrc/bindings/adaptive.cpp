@@ -86,6 +86,8 @@ py::dict report(const Window& window) {
   result["number"] = window.number;
   result["device"] = window.ordinal;
   result["ops"] = window.size();
+  result["outputs"] = window.outputs.size();
+  result["compilations"] = window.compilations;
   result["state"] = state_of(window);
   result["fused_runs"] = window.fused_runs.load();
   result["single_runs"] = window.single_runs.load();

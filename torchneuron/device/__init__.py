@@ -33,6 +33,7 @@ from torchneuron.device.devices import (
     synchronize,
 )
 from torchneuron.device.devices import _is_in_bad_fork as _is_in_bad_fork
+from torchneuron.device.eager_mode import eager_mode, windows, windows_report
 from torchneuron.device.memory import (
     empty_cache,
     max_memory_allocated,
@@ -111,6 +112,7 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "eager_mode",
     "empty_cache",
     "explain",
     "export",
@@ -150,4 +152,6 @@ __all__ = [
     "set_stream",
     "stream",
     "synchronize",
+    "windows",
+    "windows_report",
 ]
