@@ -120,18 +120,23 @@ def paired(
     rounds: int,
     round_seconds: float = 0.02,
     most_loops: int = 2000,
+    settle_peer: Work | None = None,
 ) -> Case:
-    """Time `ours` and `peer` in turn; `settle` waits until ours has finished all it was given."""
+    """Time `ours` and `peer` in turn; `settle` waits until ours has finished all it was given.
+
+    So does `settle_peer`; a peer without works on the calling thread.
+    """
+    wait_for_peer = settle_peer or _nothing
     for work in (ours, peer):
         for _ in range(3):
             work()
     settle()
-    loops = choose_loops(peer, _nothing, round_seconds, most_loops)
+    loops = choose_loops(peer, wait_for_peer, round_seconds, most_loops)
     our_times, peer_times = [], []
     with collector_off():
         for index in range(rounds):
             # Who goes first changes, so that neither always finds the caches warm.
-            sides = [(ours, settle, our_times), (peer, _nothing, peer_times)]
+            sides = [(ours, settle, our_times), (peer, wait_for_peer, peer_times)]
             for work, wait, times in sides if index % 2 else sides[::-1]:
                 time.sleep(QUIET_SECONDS)
                 seconds_per_operation(work, wait, loops)

@@ -5,7 +5,6 @@
 namespace tn::adaptive {
 namespace {
 
-constexpr size_t kMaxWindows = 64;
 constexpr size_t kMaxSightings = 4096;
 constexpr size_t kMaxCuts = 256;
 // A window whose outputs keep changing is not worth its compilations.
@@ -109,7 +108,7 @@ void Library::request(const WindowPtr& window) {
 void Library::insert(WindowPtr window) {
   const std::lock_guard<std::mutex> guard(mutex_);
   used(window);
-  if (by_hash_.size() >= kMaxWindows) {
+  if (by_hash_.size() >= tuning().max_windows) {
     const auto oldest = std::min_element(
         by_hash_.begin(), by_hash_.end(),
         [](const auto& left, const auto& right) { return left.second->used < right.second->used; });

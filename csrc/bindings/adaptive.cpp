@@ -112,8 +112,8 @@ py::list reports() {
   return result;
 }
 
-void set_tuning(uint32_t sightings, uint32_t min_steps, bool wait) {
-  adaptive::tuning() = {sightings, min_steps, wait};
+void set_tuning(uint32_t sightings, uint32_t min_steps, uint32_t max_windows, bool wait) {
+  adaptive::tuning() = {sightings, min_steps, max_windows, wait};
 }
 
 }  // namespace
@@ -133,7 +133,8 @@ void init_adaptive(py::module_& module) {
   module.def("next_window", &next_window);
   module.def("windows_wanted", [] { return !Requests::instance().stopped(); });
   module.def("window_reports", &reports);
-  module.def("set_window_tuning", &set_tuning);
+  module.def("set_window_tuning", &set_tuning, py::arg("sightings") = 3, py::arg("min_steps") = 4,
+             py::arg("max_windows") = 64, py::arg("wait") = false);
   module.def(
       "wait_for_windows", [] { Requests::instance().wait(); },
       py::call_guard<py::gil_scoped_release>());
