@@ -246,6 +246,89 @@ def test_in_place_result_aliases_its_storage() -> None:
     assert "%s0: tensor<4xf32> {tf.aliasing_output = 0 : i32}" in text
 
 
+def large_matrices() -> tuple[tuple[int, int], list[TensorInput], tuple[StorageSpec, ...]]:
+    sizes = (256, 96)
+    matrix = TensorInput(0, F32, sizes, (96, 1))
+    row = TensorInput(1, F32, (96,), (1,))
+    return sizes, [matrix, row], tuple(StorageSpec(F32, item.numel) for item in (matrix, row))
+
+
+def test_one_operator_on_large_storages_computes_on_shaped_values() -> None:
+    sizes, inputs, storages = large_matrices()
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    graph.output((graph.call_function(aten.add.Tensor, (x, y)),))
+    gm = fx.GraphModule({}, graph)
+    flat = [torch.randn(item.numel) for item in inputs]
+    expected = flat[0].view(sizes) + flat[1]
+    for strides in ((96, 1), (1, 256)):
+        spec = ProgramSpec(storages, tuple(inputs), (FreshOutput(F32, sizes, strides),))
+        main, shaped = lower_to_text(gm, spec).text.split("func.func private @shaped")
+        assert "stablehlo.add" in shaped
+        assert "tensor<24576xf32>" in main
+        assert "tensor<24576xf32>" not in shaped.partition("{")[0]
+        (got,) = execute(lower(gm, spec), spec, flat)
+        torch.testing.assert_close(got, (expected if strides[1] == 1 else expected.t()).reshape(-1))
+    in_place = ProgramSpec(storages, tuple(inputs), (StorageOutput(0, inputs[0]),))
+    assert "@shaped" not in lower_to_text(gm, in_place).text
+
+
+def test_several_results_of_one_operator_on_large_storages() -> None:
+    sizes, inputs, storages = large_matrices()
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    pair = graph.call_function(aten.max.dim, (x, 1))
+    values, indices = (graph.call_function(operator.getitem, (pair, i)) for i in range(2))
+    graph.output((values, indices, y))
+    outputs = (
+        FreshOutput(F32, (256,), (1,)),
+        FreshOutput(torch.int64, (256,), (1,)),
+        FreshOutput(F32, (96,), (1,)),
+    )
+    spec = ProgramSpec(storages, tuple(inputs), outputs)
+    gm = fx.GraphModule({}, graph)
+    assert "@shaped" in lower_to_text(gm, spec).text
+    flat = [torch.randn(item.numel) for item in inputs]
+    got = execute(lower(gm, spec), spec, flat)
+    expected = flat[0].view(sizes).max(1)
+    assert torch.equal(got[0], expected.values)
+    assert torch.equal(got[1], expected.indices)
+    assert torch.equal(got[2], flat[1])
+
+
+def test_programs_of_several_operators_stay_in_one_function() -> None:
+    sizes, inputs, storages = large_matrices()
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    total = graph.call_function(aten.add.Tensor, (x, y))
+    graph.output((graph.call_function(aten.mul.Tensor, (total, y)),))
+    spec = ProgramSpec(storages, tuple(inputs), (FreshOutput(F32, sizes, (96, 1)),))
+    text = lower_to_text(fx.GraphModule({}, graph), spec)
+    assert "@shaped" not in text.text
+    assert not text.small
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "dim", "rows"),
+    [
+        ((256, 96), (96, 1), 1, True),
+        ((256, 96), (96, 1), 0, False),
+        ((256, 96), (1, 256), 1, False),  # the transposed value's rows are columns in memory
+        ((16, 16), (16, 1), 0, True),  # small
+        ((1, 24576), (24576, 1), 0, True),
+    ],
+)
+def test_reductions_across_memory_are_told(
+    sizes: tuple[int, int], strides: tuple[int, int], dim: int, rows: bool
+) -> None:
+    graph = fx.Graph()
+    graph.output((graph.call_function(aten.amax.default, (graph.placeholder("x"), [dim])),))
+    matrix = TensorInput(0, F32, sizes, strides)
+    output = FreshOutput(F32, (sizes[1 - dim],), (1,))
+    spec = ProgramSpec((StorageSpec(F32, matrix.numel),), (matrix,), (output,))
+    assert lower_to_text(fx.GraphModule({}, graph), spec).reduces_rows is rows
+
+
 def test_multiple_results_and_constants() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")

@@ -135,3 +135,17 @@ def test_softmax_gradients_and_scalars() -> None:
             call(aten._softmax.default, torch.empty(2, 0), 0, False),
         ]
     )
+
+
+@pytest.mark.parametrize("length", [2053, 1 << 17, 100003])
+def test_long_sums_round_little(length: int) -> None:
+    x = torch.rand(3, length, generator=torch.Generator().manual_seed(5))
+    close = {"rtol": 1e-6, "atol": 0.0}
+    check_ops(
+        [
+            Call(aten.sum.dim_IntList, (x, [1]), tolerances=close),
+            Call(aten.sum.dim_IntList, (x, [0, 1], True), tolerances=close),
+            Call(aten.sum.default, (x,), tolerances=close),
+            call(aten.sum.default, (x * 100).long()),
+        ]
+    )

@@ -38,6 +38,7 @@ class Lowered:
     rng_offset: int = 4
     roads: dict[str, str] = field(default_factory=lambda: {"aten.add.Tensor": "emitter"})
     metadata: dict[str, object] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
 
 
 class Program:

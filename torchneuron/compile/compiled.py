@@ -19,7 +19,7 @@ from torchneuron.compile.options import MANY_PROGRAMS, Options
 from torchneuron.compile.specialize import Specialization
 from torchneuron.program.compiler import Program
 from torchneuron.program.key import digest, sources_version
-from torchneuron.program.session import compile_flags, compiler, toolchain
+from torchneuron.program.session import compile_flags, compiler, flags_of, toolchain
 
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _numbers = itertools.count()
@@ -35,6 +35,7 @@ class Built:
     rng_offset: int
     roads: dict[str, str]
     metadata: dict[str, Any]
+    flags: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,8 @@ class CompiledGraph:
         )
         plan = special.plan(random=bool(lowered.rng_offset))
         metadata = {"plan": plan, "stablehlo_bytes": size}
-        return Built(lowered.module, lowered.rng_offset, lowered.roads, metadata)
+        flags = flags_of(reduces_rows=lowered.reduces_rows)
+        return Built(lowered.module, lowered.rng_offset, lowered.roads, metadata, flags)
 
     def program(
         self, key: bytes, device: int, arguments: str, lower: Callable[[], Built]

@@ -23,6 +23,7 @@ from torchneuron.lowering.spec import (
     StorageSpec,
     TensorInput,
 )
+from torchneuron.program.session import flags_of
 
 _META = torch.device("meta")
 
@@ -36,6 +37,7 @@ class Built:
     roads: dict[str, str]
     metadata: dict[str, Any]
     graph: str
+    flags: dict[str, str]
 
 
 def _functional_args(
@@ -201,7 +203,12 @@ def build(call: Call, form: Functional) -> Built:
         "bounded": padded is not None,
     }
     return Built(
-        lowered.module, lowered.rng_offset, lowered.roads, {"plan": plan}, str(planner.graph)
+        lowered.module,
+        lowered.rng_offset,
+        lowered.roads,
+        {"plan": plan},
+        str(planner.graph),
+        flags_of(reduces_rows=lowered.reduces_rows, small=lowered.small),
     )
 
 

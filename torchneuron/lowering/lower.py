@@ -1,5 +1,7 @@
 """``lower``: one FX graph and its program specification to one StableHLO module."""
 
+import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,6 @@ from torch import fx
 from torchneuron.lowering import mlir, views
 from torchneuron.lowering.builder import Builder, Val
 from torchneuron.lowering.errors import LoweringError
-from torchneuron.lowering.hlo.value import tensor_type
 from torchneuron.lowering.interpreter import Interpreter
 from torchneuron.lowering.spec import (
     FreshOutput,
@@ -23,6 +24,11 @@ from torchneuron.lowering.spec import (
 )
 
 _I64 = torch.int64
+# One operator's program with storages of so many elements computes on shaped values, see
+# `_shaped_body`.
+_SHAPED_FROM = 1 << 14
+# Storages of at most so many elements are small, see `Lowered`.
+_SMALL = 1 << 12
 _RNG = (torch.uint64, (2,))
 
 
@@ -32,18 +38,22 @@ class Lowered:
 
     ``rng_offset`` is the Philox offset that one execution consumes; at 0 the program takes no
     (seed, offset) operand. ``roads`` tells for each op of the graph which road it took.
+    ``reduces_rows`` tells the compiler that large reductions run along memory only, ``small`` that it
+    is one operator on few elements, whose program is not worth a long compilation.
     """
 
     module: bytes
     rng_offset: int
     roads: dict[str, str]
+    reduces_rows: bool
+    small: bool
 
 
 def lower(gm: fx.GraphModule, spec: ProgramSpec) -> Lowered:
     """Build the program that ``spec`` describes; LoweringError names the op that has no road."""
     text = lower_to_text(gm, spec)
     module = mlir.build(text.text, has_torch=text.has_torch, has_chlo=text.has_chlo)
-    return Lowered(module, text.rng_offset, text.roads)
+    return Lowered(module, text.rng_offset, text.roads, text.reduces_rows, text.small)
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,8 @@ class ModuleText:
     roads: dict[str, str]
     has_torch: bool
     has_chlo: bool
+    reduces_rows: bool
+    small: bool
 
 
 def lower_to_text(gm: fx.GraphModule, spec: ProgramSpec) -> ModuleText:
@@ -66,9 +78,19 @@ def lower_to_text(gm: fx.GraphModule, spec: ProgramSpec) -> ModuleText:
         gm, [_Argument(builder, parameters, i) for i in range(len(spec.inputs))]
     )
     outputs = _outputs(builder, parameters, spec, results)
-    text = _module_text(builder, parameters, spec, outputs)
+    called = [node.target for node in gm.graph.nodes if node.op == "call_function"]
+    single = len([target for target in called if target is not operator.getitem]) == 1
+    largest = max((x.numel for x in (*parameters.storages, *outputs)), default=0)
+    shaped = single and largest >= _SHAPED_FROM
+    text = _module_text(builder, parameters, spec, outputs, shaped)
     return ModuleText(
-        text, builder.rng_offset, interpreter.roads, builder.has_torch, builder.has_chlo
+        text,
+        builder.rng_offset,
+        interpreter.roads,
+        builder.has_torch,
+        builder.has_chlo,
+        builder.reduces_rows,
+        small=single and largest <= _SMALL,
     )
 
 
@@ -177,24 +199,73 @@ def _fit(b: Builder, result: Any, target: TensorInput | FreshOutput) -> Val:
     return b.convert(result, target.dtype)
 
 
-def _module_text(b: Builder, parameters: _Parameters, spec: ProgramSpec, outputs: list[Val]) -> str:
+def _module_text(
+    b: Builder, parameters: _Parameters, spec: ProgramSpec, outputs: list[Val], shaped: bool
+) -> str:
+    """The module; ``shaped`` allows it to compute on shaped values, see `_shaped_body`."""
     aliases = {
         output.storage: i
         for i, output in enumerate(spec.outputs)
         if isinstance(output, StorageOutput)
     }
+    given = parameters.all()
+    if b.rng_offset:
+        given.append(Val("%rng", *_RNG))
     arguments = []
-    for index, parameter in enumerate(parameters.all()):
+    for index, parameter in enumerate(given):
         alias = f" {{tf.aliasing_output = {aliases[index]} : i32}}" if index in aliases else ""
         arguments.append(f"{parameter.ir}: {parameter.type}{alias}")
-    if b.rng_offset:
-        arguments.append(f"%rng: {tensor_type(*_RNG)}")
+    apart = shaped and not aliases and not b.has_torch
+    body = _shaped_body(b, parameters.storages, given, outputs) if apart else _returning(b, outputs)
     types = ", ".join(output.type for output in outputs)
-    names = ", ".join(output.ir for output in outputs)
     return (
         "module @torchneuron {\n"
         f"func.func public @main({', '.join(arguments)}) -> ({types}) {{\n"
-        f"{b.body_text()}\n"
-        f'"func.return"({names}) : ({types}) -> ()\n'
+        f"{body}\n"
         "}\n}\n"
     )
+
+
+def _returning(b: Builder, outputs: Sequence[Val]) -> str:
+    types = ", ".join(output.type for output in outputs)
+    names = ", ".join(output.ir for output in outputs)
+    return f'{b.body_text()}\n"func.return"({names}) : ({types}) -> ()'
+
+
+def _shaped_body(
+    b: Builder, storages: Sequence[Val], given: Sequence[Val], outputs: Sequence[Val]
+) -> str:
+    """What ``main`` does, in a function of its own with the reshapes of storages around its call.
+
+    Storages are flat. XLA fuses the reshapes from and to them with what happens in between, and then
+    finds each element's place in the tensors by divisions, which no vector unit does: a layer norm
+    takes three times as long. It fuses nothing across a call that it may not inline. Between many
+    operators the divisions are few, and a call that updates its argument would copy it.
+    """
+    reshapes = b.take_reshapes(storages)
+    results = [b.before_reshape(output) for output in outputs]
+    inner = _returning(b, results)
+    used = set(re.findall(r"%\w+", inner))
+    operands = [x for x in given if x.ir in used] + [x for x, _ in reshapes]
+    operand_types = ", ".join(x.type for x in operands)
+    result_types = ", ".join(x.type for x in results)
+    lines = [line for _, line in reshapes]
+    several = f":{len(results)}" if len(results) > 1 else ""
+    lines.append(
+        f'%shaped{several} = "func.call"({", ".join(x.ir for x in operands)}) '
+        '{callee = @shaped, mhlo.frontend_attributes = {inlineable = "false"}} '
+        f": ({operand_types}) -> ({result_types})"
+    )
+    flat = []
+    for i, (result, output) in enumerate(zip(results, outputs, strict=True)):
+        name = f"%shaped#{i}" if several else "%shaped"
+        if result.shape != output.shape:
+            types = f"({result.type}) -> {output.type}"
+            lines.append(f'%flat{i} = "stablehlo.reshape"({name}) : {types}')
+            name = f"%flat{i}"
+        flat.append(name)
+    types = ", ".join(x.type for x in outputs)
+    lines.append(f'"func.return"({", ".join(flat)}) : ({types}) -> ()')
+    arguments = ", ".join(f"{x.ir}: {x.type}" for x in operands)
+    lines += ["}", f"func.func private @shaped({arguments}) -> ({result_types}) {{", inner]
+    return "\n".join(lines)

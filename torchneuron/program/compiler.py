@@ -64,6 +64,10 @@ class LoweredModule(Protocol):
     def metadata(self) -> Mapping[str, Any]:
         """What to keep with the program besides, as JSON: known only once it is lowered."""
 
+    @property
+    def flags(self) -> Mapping[str, str]:
+        """Compile options that the module needs besides the request's; a function of the module."""
+
 
 Module = bytes | Callable[[], LoweredModule]
 
@@ -241,7 +245,7 @@ class Compiler:
 
     def _compile(self, key: str, request: _Request) -> Program:
         start = time.perf_counter()
-        stablehlo, metadata = _lowered(request)
+        stablehlo, metadata, flags = _lowered(request)
         lowered = time.perf_counter()
         self._metrics.add("lowering_seconds", lowered - start)
         # Before compiling: what the compiler refuses is what one wants to see.
@@ -249,7 +253,7 @@ class Compiler:
         client = self._client()
         start_compile = time.perf_counter()
         try:
-            executable = client.compile(stablehlo, request.device, dict(request.flags or {}))
+            executable = client.compile(stablehlo, request.device, flags)
         except RuntimeError as error:
             raise CompileError(
                 f"{request.op or 'a program'} could not be compiled: {error}\n"
@@ -305,15 +309,17 @@ class _Request(NamedTuple):
     flags: Mapping[str, str] | None
 
 
-def _lowered(request: _Request) -> tuple[bytes, dict[str, Any]]:
-    """The module, and the metadata as it will come back from disk."""
+def _lowered(request: _Request) -> tuple[bytes, dict[str, Any], dict[str, str]]:
+    """The module, the metadata as it will come back from disk, and the compile options."""
     metadata = dict(request.metadata)
+    flags = dict(request.flags or {})
     if isinstance(request.module, bytes):
         stablehlo = request.module
     else:
         lowered = request.module()
         stablehlo = lowered.module
         metadata |= lowered.metadata
+        flags |= lowered.flags
         metadata |= {"rng_offset": lowered.rng_offset, "roads": dict(lowered.roads)}
     normal: dict[str, Any] = json.loads(json.dumps(metadata))
-    return stablehlo, normal
+    return stablehlo, normal, flags

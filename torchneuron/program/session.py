@@ -7,7 +7,7 @@ from torchneuron.program import counters
 from torchneuron.program.cache import open_cache
 from torchneuron.program.compiler import Compiler
 from torchneuron.program.key import Toolchain
-from torchneuron.program.options import xla_flags
+from torchneuron.program.options import module_flags, xla_flags
 from torchneuron.program.plugin import find_plugin
 from torchneuron.targets import current_target
 
@@ -36,3 +36,8 @@ def toolchain() -> Toolchain:
 def compile_flags() -> dict[str, str]:
     """The plugin's compile options, which are part of ``toolchain``."""
     return xla_flags(_C.client().platform_name)
+
+
+def flags_of(*, reduces_rows: bool, small: bool = False) -> dict[str, str]:
+    """The plugin's compile options for one lowered module, besides ``compile_flags``."""
+    return module_flags(_C.client().platform_name, reduces_rows=reduces_rows, small=small)

@@ -51,6 +51,9 @@ def literal(value: Number, dtype: torch.dtype) -> str:
 # Where StableHLO's conversion overflows to NaN, PyTorch's gives the largest finite number.
 _SATURATES = torch.float8_e4m3fn
 
+# Reductions of at most so many elements are small: which way they run through memory costs nothing.
+SMALL_REDUCTION = 1 << 12
+
 
 class Core:
     """Holds the text of the function under construction."""
@@ -60,8 +63,21 @@ class Core:
         self._lines: list[str] = []
         self._next = 0
         self._constants: list[dict[str, Val]] = [{}]
+        # Reshapes outside all regions: operand and result, by the result's name.
+        self._reshapes: dict[str, tuple[Val, Val]] = {}
         self.has_chlo = False
         self.has_torch = False
+        # What tells whether the reductions run along memory, see `reduces_rows`.
+        self._reduces = self._reduces_columns = self._transposes = False
+
+    @property
+    def reduces_rows(self) -> bool:
+        """Whether all large reductions are over last dimensions of values as they lie in memory.
+
+        False where that is not certain.
+        """
+        crossing = self._reduces_columns or (self._reduces and self._transposes)
+        return not crossing and not self.has_torch
 
     # Emission
 
@@ -208,7 +224,27 @@ class Core:
         shape = tuple(shape)
         if shape == x.shape:
             return x
-        return self.op1("stablehlo.reshape", [x], x.dtype, shape)
+        result = self.op1("stablehlo.reshape", [x], x.dtype, shape)
+        if len(self._constants) == 1:
+            self._reshapes[result.ir] = (x, result)
+        return result
+
+    def before_reshape(self, x: Val) -> Val:
+        """What ``x`` was reshaped from outside all regions; ``x`` itself if it was not."""
+        return self._reshapes.get(x.ir, (x,))[0]
+
+    def take_reshapes(self, sources: Sequence[Val]) -> list[tuple[Val, str]]:
+        """Take the reshapes of ``sources`` out of the text; their results and lines."""
+        wanted = {x.ir for x in sources}
+        taken, kept = [], []
+        for line in self._lines:
+            source, result = self._reshapes.get(line.partition(" = ")[0], (None, None))
+            if source is not None and result is not None and source.ir in wanted:
+                taken.append((result, line))
+            else:
+                kept.append(line)
+        self._lines = kept
+        return taken
 
     # Conversions
 

@@ -2,17 +2,23 @@
 ...).
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 
 from torchneuron.lowering.dtypes import complex_of, highest, is_complex, lowest, real_of
-from torchneuron.lowering.hlo.core import Body, Number, Result
+from torchneuron.lowering.hlo.core import SMALL_REDUCTION, Body, Number, Result
 from torchneuron.lowering.hlo.maths import Maths
 from torchneuron.lowering.hlo.shape import i64_array
 from torchneuron.lowering.hlo.value import Val
 
 Pairs = Sequence[tuple[int, int]]
+
+# A row longer than this is summed in pieces of at most so many elements, whose sums are summed: the
+# result is more exact, and cores share the pieces.
+_LONG_ROW = 1 << 11
+_PIECE = 1 << 10
 
 
 def _dims_attr(name: str, kind: str, fields: dict[str, Sequence[int] | int]) -> str:
@@ -42,7 +48,13 @@ class Structured(Maths):
         """Reduce inputs of equal shape over ``dims``, which vanish; ``body(*accumulators,
         *elements)``.
         """
-        shape = tuple(size for dim, size in enumerate(inputs[0].shape) if dim not in dims)
+        full = inputs[0].shape
+        shape = tuple(size for dim, size in enumerate(full) if dim not in dims)
+        if inputs[0].numel > SMALL_REDUCTION:
+            self._reduces = True
+            wide = [dim for dim, size in enumerate(full) if size > 1]
+            reduced = [dim for dim in wide if dim in dims]
+            self._reduces_columns |= reduced != wide[len(wide) - len(reduced) :]
         scalars = [
             self.scalar(init, value.dtype) for init, value in zip(inits, inputs, strict=True)
         ]
@@ -68,7 +80,28 @@ class Structured(Maths):
 
     def reduce_sum(self, x: Val, dims: Sequence[int] | None = None, keepdim: bool = False) -> Val:
         """Sum over ``dims`` (None: all) in ``x``'s own dtype."""
-        return self._reduce1(x, 0, dims, keepdim, self.add)
+        axes = {dim % x.ndim for dim in dims} if dims is not None else set(range(x.ndim))
+        first = x.ndim
+        while first - 1 in axes:
+            first -= 1
+        length = math.prod(x.shape[first:])
+        if length <= _LONG_ROW:
+            return self._reduce1(x, 0, dims, keepdim, self.add)
+        pieces = self._pieces(self.reshape(x, (*x.shape[:first], length)))
+        sums = self._reduce1(pieces, 0, [first + 1], False, self.add)
+        # Without the barrier XLA makes one reduction of the two again.
+        (sums,) = self.optimization_barrier([sums])
+        result = self.reduce_sum(sums, [*(axes - set(range(first, x.ndim))), first])
+        kept = [1 if dim in axes else size for dim, size in enumerate(x.shape)]
+        return self.reshape(result, kept) if keepdim else result
+
+    def _pieces(self, x: Val) -> Val:
+        """(..., length) as (..., pieces, piece), with zeros at the end if need be."""
+        *leading, length = x.shape
+        piece = next((n for n in range(_PIECE, _PIECE // 4, -1) if length % n == 0), _PIECE)
+        high = [0] * len(leading) + [-length % piece]
+        padded = self.pad(x, [0] * x.ndim, high)
+        return self.reshape(padded, (*leading, padded.shape[-1] // piece, piece))
 
     def reduce_prod(self, x: Val, dims: Sequence[int] | None = None, keepdim: bool = False) -> Val:
         """Product over ``dims`` (None: all)."""
