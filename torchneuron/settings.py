@@ -302,8 +302,8 @@ class Settings:
     eager = Setting(
         _EAGER,
         "strict",
-        "How eager operations run: one program each without waiting, or waiting for each to end, "
-        "so that an error is raised by the call that caused it.",
+        "How eager operations run: stretches that repeat as one program each, one program per operation, "
+        "or also waiting for each to end, so that an error is raised by the call that caused it.",
         "call",
         aliases={"NEURON_LAUNCH_BLOCKING": _LAUNCH_BLOCKING},
     )

@@ -78,8 +78,7 @@ bool Engine::hold(uint64_t slot) {
     complete_ = nullptr;
     library_.find(*task.program, candidates_);
   }
-  std::erase_if(candidates_,
-                [&](const WindowPtr& window) { return !fits(*window, task, slot); });
+  std::erase_if(candidates_, [&](const WindowPtr& window) { return !fits(*window, task, slot); });
   if (candidates_.empty()) {
     return false;
   }
@@ -177,8 +176,7 @@ std::vector<Place> Engine::missing_for_long(const Window& window, uint64_t begin
 void Engine::run_window(const WindowPtr& window, uint64_t begin) {
   library_.used(window);
   const bool ready = window->state.load(std::memory_order_acquire) == Window::State::kReady;
-  const std::vector<Place> wanted =
-      ready ? missing_for_long(*window, begin) : std::vector<Place>();
+  const std::vector<Place> wanted = ready ? missing_for_long(*window, begin) : std::vector<Place>();
   if (ready && wanted.empty() && launch(*window, begin)) {
     window->fused_runs.fetch_add(1, std::memory_order_relaxed);
     runtime::counters().windows_run.fetch_add(1, std::memory_order_relaxed);

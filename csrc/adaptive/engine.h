@@ -45,13 +45,13 @@ class Engine final : public runtime::Lookahead {
   Library library_;
   Cuts cuts_;
   Recorder recorder_;
-  size_t close_at_ = 0;      // size of the stretch at which it ends; 0: not known
-  bool junk_ = false;        // the stretch holds more than one period: not to be learned
+  size_t close_at_ = 0;  // size of the stretch at which it ends; 0: not known
+  bool junk_ = false;    // the stretch holds more than one period: not to be learned
   // The tasks held: `held_` of them from `begin_` on, and the windows they may become.
   uint64_t begin_ = 0;
   size_t held_ = 0;
   std::vector<WindowPtr> candidates_;
-  WindowPtr complete_;       // the longest window they hold from their first on
+  WindowPtr complete_;  // the longest window they hold from their first on
 };
 
 }  // namespace tn::adaptive

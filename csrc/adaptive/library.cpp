@@ -116,7 +116,8 @@ void Library::insert(WindowPtr window) {
     gone->drop("not used for long");
     by_hash_.erase(oldest);
     const auto [begin, end] = by_first_.equal_range(gone->pattern.steps[0].program->id);
-    by_first_.erase(std::find_if(begin, end, [&](const auto& item) { return item.second == gone; }));
+    by_first_.erase(
+        std::find_if(begin, end, [&](const auto& item) { return item.second == gone; }));
   }
   by_first_.emplace(window->pattern.steps[0].program->id, window);
   by_hash_.emplace(window->hash, std::move(window));
@@ -140,8 +141,9 @@ std::vector<WindowPtr> Library::windows() const {
   for (const auto& [hash, window] : by_hash_) {
     all.push_back(window);
   }
-  std::sort(all.begin(), all.end(),
-            [](const WindowPtr& left, const WindowPtr& right) { return left->number < right->number; });
+  std::sort(all.begin(), all.end(), [](const WindowPtr& left, const WindowPtr& right) {
+    return left->number < right->number;
+  });
   return all;
 }
 

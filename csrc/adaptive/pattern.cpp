@@ -22,8 +22,8 @@ uint64_t Pattern::hash() const noexcept {
   uint64_t state = hash_programs(steps, 0, steps.size());
   for (const Step& step : steps) {
     for (const Source& source : step.inputs) {
-      state = mix(state, static_cast<uint64_t>(static_cast<uint32_t>(source.step)) << 32 |
-                             source.index);
+      state = mix(state,
+                  static_cast<uint64_t>(static_cast<uint32_t>(source.step)) << 32 | source.index);
     }
   }
   return state;
@@ -102,9 +102,9 @@ void Recorder::clear() {
 }
 
 size_t Recorder::HashProducer::operator()(const runtime::Producer& producer) const noexcept {
-  return static_cast<size_t>(mix(
-      mix(reinterpret_cast<uintptr_t>(producer.queue), producer.number),  // NOLINT: as a number
-      producer.output));
+  return static_cast<size_t>(
+      mix(mix(reinterpret_cast<uintptr_t>(producer.queue), producer.number),  // NOLINT: as a number
+          producer.output));
 }
 
 }  // namespace tn::adaptive

@@ -96,9 +96,8 @@ py::dict report(const Window& window) {
   result["last"] = window.pattern.steps.back().program->label;
   result["last_line"] = window.pattern.steps.back().program->origin;
   result["ends"] = adaptive::name_of(window.end);
-  result["dropped"] = std::string(result["state"].cast<std::string>() == "dropped"
-                                      ? window.dropped
-                                      : std::string());
+  result["dropped"] = std::string(result["state"].cast<std::string>() == "dropped" ? window.dropped
+                                                                                   : std::string());
   return result;
 }
 

@@ -47,8 +47,8 @@ void Runtime::start() {
   watch_forks();
   queues_.reserve(static_cast<size_t>(device_count_));
   for (int device = 0; device < device_count_; ++device) {
-    queues_.push_back(std::make_unique<LaunchQueue>(client_, device % client_->device_count(),
-                                                    make_lookahead_));
+    queues_.push_back(
+        std::make_unique<LaunchQueue>(client_, device % client_->device_count(), make_lookahead_));
   }
   started_.store(true, std::memory_order_release);
 }

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -66,7 +67,7 @@ def _compile(module: bytes, options: dict[str, str]) -> bytes:
     return serialized
 
 
-_WORK = {"fuse": _fuse, "compile": _compile}
+_WORK: dict[str, Callable[..., Any]] = {"fuse": _fuse, "compile": _compile}
 
 if __name__ == "__main__":
     main(int(sys.argv[1]))

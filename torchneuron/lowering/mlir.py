@@ -126,11 +126,15 @@ def function(artifact: bytes, name: str) -> Function:
                 operation.attributes["sym_name"] = ir.StringAttr.get(renamed)
                 operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
                 if symbol == "main":
-                    type_ = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value)
+                    type_ = ir.FunctionType(
+                        ir.TypeAttr(operation.attributes["function_type"]).value
+                    )
                     aliases = _aliases(ir, operation)
                     if "arg_attrs" in operation.attributes:
                         del operation.attributes["arg_attrs"]
-            texts = [operation.get_asm(assume_verified=True) for operation in module.body.operations]
+            texts = [
+                operation.get_asm(assume_verified=True) for operation in module.body.operations
+            ]
             return Function(
                 name,
                 "\n".join(texts),

@@ -48,6 +48,11 @@ class Fused:
         return {}
 
     @property
+    def flags(self) -> dict[str, str]:
+        """None of its own."""
+        return {}
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What the core needs besides the executable."""
         return {"donatable": list(self.donatable)}
@@ -81,9 +86,7 @@ def _aliases(stretch: Stretch, functions: Sequence[mlir.Function]) -> dict[int, 
     return result
 
 
-def _text(
-    stretch: Stretch, functions: Sequence[mlir.Function], aliases: dict[int, int]
-) -> str:
+def _text(stretch: Stretch, functions: Sequence[mlir.Function], aliases: dict[int, int]) -> str:
     types: list[str] = [""] * stretch.outside
     body = []
     for number, (program, operands) in enumerate(stretch.steps):
@@ -97,7 +100,8 @@ def _text(
             f"({', '.join(function.parameters)}) -> ({', '.join(function.results)})"
         )
     parameters = [
-        f"%o{i}: {type_}" + (f" {{tf.aliasing_output = {aliases[i]} : i32}}" if i in aliases else "")
+        f"%o{i}: {type_}"
+        + (f" {{tf.aliasing_output = {aliases[i]} : i32}}" if i in aliases else "")
         for i, type_ in enumerate(types)
     ]
     results = ", ".join(functions[stretch.steps[s][0]].results[o] for s, o in stretch.outputs)
@@ -108,9 +112,7 @@ def _text(
         + "\n".join(body)
         + "\n}\n"
     )
-    return (
-        "module @torchneuron {\n" + main + "\n".join(f.text for f in functions) + "\n}\n"
-    )
+    return "module @torchneuron {\n" + main + "\n".join(f.text for f in functions) + "\n}\n"
 
 
 def _name(source: Source) -> str:
