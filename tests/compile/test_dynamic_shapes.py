@@ -167,3 +167,35 @@ def test_float_arguments_compile_once(dynamic: bool | None) -> None:
     for value in (4.5, 5.5, 6.5):
         assert run(x, value).tolist() == [value, value]
     assert graphs() == before
+
+
+class Attentive(nn.Module):
+    """A GPT's block in small: normalisations, whose eps are floats, around causal attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.norm, self.last = nn.LayerNorm(8), nn.LayerNorm(8)
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """ids: (batch, length) -> (batch, length, 8)."""
+        x = self.embed(ids)
+        shape = (*ids.shape, 3, 2, 4)
+        q, k, v = self.qkv(self.norm(x)).view(shape).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.last(x + y.transpose(1, 2).reshape(x.shape))
+
+
+def test_a_gpt_is_traced_by_aotautograd_once() -> None:
+    torch.manual_seed(0)
+    net = Attentive()
+    run = torch.compile(copy.deepcopy(net).to(DEVICE), backend="neuron", dynamic=True)
+    traced, captured = traces(), counters["aot_autograd"]["total"]
+    with torch.no_grad():
+        for length in LENGTHS:
+            ids = torch.randint(11, (6, length))
+            found = run(ids.to(DEVICE)).cpu()
+            torch.testing.assert_close(found, net(ids), rtol=1e-4, atol=1e-5)
+    assert traces() - traced == 1
+    assert counters["aot_autograd"]["total"] - captured == 1

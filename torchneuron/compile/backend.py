@@ -11,7 +11,7 @@ from typing import Any
 from torch import fx
 from torch._functorch import config as functorch_config
 
-from torchneuron.compile import cached, device_interface, failure
+from torchneuron.compile import cached, device_interface, failure, floats
 from torchneuron.compile.alone import take_apart
 from torchneuron.compile.bucketed import bucketed
 from torchneuron.compile.compiled import CompiledGraph
@@ -40,6 +40,7 @@ def neuron(
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     chosen = parse(mode, options)
+    floats.specialize(gm)
     device_interface.register()
     compilers: dict[str, Any] = {
         name: partial(_compile, kind=kind, options=chosen)
