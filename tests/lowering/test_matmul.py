@@ -63,3 +63,19 @@ def test_integer_product_of_bytes() -> None:
     x = torch.randint(-100, 100, (17, 16), dtype=torch.int8)
     y = torch.randint(-100, 100, (16, 8), dtype=torch.int8)
     check_ops([call(aten._int_mm.default, x, y)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_transposed_matrices(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(40, 24).to(dtype)
+    calls = []
+    for rows in (1, 2, 7, 64):
+        x = torch.randn(rows, 24).to(dtype)
+        calls += [
+            call(aten.mm.default, x, weight.t()),
+            call(aten.mm.default, x.t().contiguous().t(), weight.t()),
+            call(aten.mm.default, weight, x.t()),
+            call(aten.addmm.default, weight[:, 0], x, weight.t()),
+        ]
+    check_ops(calls)

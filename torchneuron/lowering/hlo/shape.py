@@ -60,9 +60,11 @@ class Shape(Core):
             return x
         self._transposes |= x.numel > SMALL_REDUCTION
         shape = [x.shape[dim] for dim in permutation]
-        return self.op1(
+        result = self.op1(
             "stablehlo.transpose", [x], x.dtype, shape, f"permutation = {i64_array(permutation)}"
         )
+        result.transposed = (x, tuple(permutation))
+        return result
 
     def unsqueeze(self, x: Val, dim: int) -> Val:
         """``x`` with a dimension of size 1 at ``dim``."""

@@ -21,6 +21,18 @@ _LONG_ROW = 1 << 11
 _PIECE = 1 << 10
 
 
+def _untransposed(x: Val, contract: Sequence[int]) -> tuple[Val, Sequence[int]]:
+    """A matrix and its contracted dimension, without the transpose that made it.
+
+    XLA:CPU folds a transpose into the product of large matrices, but where there are few rows it moves
+    the other matrix, a layer's weight, through memory first.
+    """
+    if x.transposed is None or x.ndim != 2 or len(contract) != 1:
+        return x, contract
+    source, permutation = x.transposed
+    return source, [permutation[contract[0]]]
+
+
 def _dims_attr(name: str, kind: str, fields: dict[str, Sequence[int] | int]) -> str:
     """``name = #stablehlo.kind<field = [..], ...>`` without the empty fields."""
     parts = []
@@ -197,6 +209,9 @@ class Structured(Maths):
         """Contraction to (batch..., free of x..., free of y...); ``dtype`` is the accumulator's and
         the result's.
         """
+        x, contract_x = _untransposed(x, contract[0])
+        y, contract_y = _untransposed(y, contract[1])
+        contract = (contract_x, contract_y)
         free_x = [
             size for i, size in enumerate(x.shape) if i not in contract[0] and i not in batch[0]
         ]

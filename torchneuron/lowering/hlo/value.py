@@ -16,10 +16,11 @@ class Val:
     """A tensor value in the program: its SSA name ``ir``, torch dtype and shape.
 
     ``wrapped`` marks a Python number that is an operand; like a number it does not take part in
-    type promotion beyond its category.
+    type promotion beyond its category. ``transposed`` is, of a transpose's result, its operand and
+    permutation.
     """
 
-    __slots__ = ("dtype", "ir", "shape", "wrapped")
+    __slots__ = ("dtype", "ir", "shape", "transposed", "wrapped")
 
     def __init__(self, ir: str, dtype: torch.dtype, shape: tuple[int, ...], wrapped: bool = False):
         """``ir`` names a value of that dtype and shape."""
@@ -27,6 +28,7 @@ class Val:
         self.dtype = dtype
         self.shape = shape
         self.wrapped = wrapped
+        self.transposed: tuple[Val, tuple[int, ...]] | None = None
 
     @property
     def ndim(self) -> int:
