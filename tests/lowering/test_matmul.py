@@ -52,6 +52,37 @@ def test_products(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 2, 8])
+def test_few_rows_over_layouts(dtype: torch.dtype, rows: int) -> None:
+    """Each operand contiguous and transposed: products read a transposition in place."""
+    torch.manual_seed(0)
+
+    def m(*sizes: int) -> torch.Tensor:
+        return torch.randint(-3, 4, sizes).to(dtype)
+
+    lefts = [m(rows, 24), m(24, rows).t()]
+    rights = [m(24, 40), m(40, 24).t()]
+    stacks = [
+        m(3, 24, 40),
+        m(3, 40, 24).mT,
+        m(24, 3, 40).transpose(0, 1),
+        m(40, 24, 3).permute(2, 1, 0),
+    ]
+    check_ops(
+        [
+            *(call(aten.mm.default, x, y) for x in lefts for y in rights),
+            *(call(aten.addmm.default, m(40), x, y) for x in lefts for y in rights),
+            *(call(aten.bmm.default, m(3, rows, 24), y) for y in stacks),
+            *(call(aten.bmm.default, m(3, 24, rows).mT, y) for y in stacks),
+            *(call(aten.addbmm.default, m(rows, 40), m(3, rows, 24), y) for y in stacks),
+            call(aten.matmul.default, m(2, 3, rows, 24), m(2, 3, 40, 24).mT),
+            call(aten.mv.default, m(24, 40).t(), m(24)),
+            call(aten.addmv.default, m(40), m(24, 40).t(), m(24)),
+        ]
+    )
+
+
 @pytest.mark.parametrize("static", [False, True])
 def test_beta_of_zero_ignores_the_bias(static: bool) -> None:
     bias = torch.full((3,), float("nan"))

@@ -21,16 +21,22 @@ _LONG_ROW = 1 << 11
 _PIECE = 1 << 10
 
 
-def _untransposed(x: Val, contract: Sequence[int]) -> tuple[Val, Sequence[int]]:
-    """A matrix and its contracted dimension, without the transpose that made it.
+def _untransposed(
+    x: Val, contract: Sequence[int], batch: Sequence[int]
+) -> tuple[Val, Sequence[int]]:
+    """An operand and its contracted dimensions, without the transpose that made it where that left
+    the batch dimensions and the order of the free ones.
 
-    XLA:CPU folds a transpose into the product of large matrices, but where there are few rows it moves
-    the other matrix, a layer's weight, through memory first.
+    XLA:CPU folds a transpose into the product of large matrices, but for a single row it moves the
+    other matrix, a layer's weight, through memory first.
     """
-    if x.transposed is None or x.ndim != 2 or len(contract) != 1:
+    if x.transposed is None:
         return x, contract
     source, permutation = x.transposed
-    return source, [permutation[contract[0]]]
+    free = [permutation[i] for i in range(x.ndim) if i not in contract and i not in batch]
+    if free != sorted(free) or any(permutation[i] != i for i in batch):
+        return x, contract
+    return source, [permutation[i] for i in contract]
 
 
 def _dims_attr(name: str, kind: str, fields: dict[str, Sequence[int] | int]) -> str:
@@ -209,8 +215,8 @@ class Structured(Maths):
         """Contraction to (batch..., free of x..., free of y...); ``dtype`` is the accumulator's and
         the result's.
         """
-        x, contract_x = _untransposed(x, contract[0])
-        y, contract_y = _untransposed(y, contract[1])
+        x, contract_x = _untransposed(x, contract[0], batch[0])
+        y, contract_y = _untransposed(y, contract[1], batch[1])
         contract = (contract_x, contract_y)
         free_x = [
             size for i, size in enumerate(x.shape) if i not in contract[0] and i not in batch[0]
