@@ -22,7 +22,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
-from torchneuron.compile.captured import device_index
+from torchneuron.compile.captured import device_index, mutates
 from torchneuron.compile.options import Options
 from torchneuron.lowering import origin, registry
 from torchneuron.settings import settings
@@ -212,11 +212,7 @@ def _defer_checks(graph: fx.Graph, alone: dict[fx.Node, Alone]) -> None:
         known = alone.get(node)
         if known is not None and known.why == "check" and not node.users:
             waiting.append(node)
-        elif known is not None or node.op == "output" or _writes(node):
+        elif known is not None or node.op == "output" or mutates(node):
             for check in waiting:
                 node.prepend(check)
             waiting = []
-
-
-def _writes(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable

@@ -186,6 +186,11 @@ def storage_of(node: fx.Node) -> int | None:
     return int(value.untyped_storage()._cdata)
 
 
+def mutates(node: fx.Node) -> bool:
+    """Whether the operation writes to an argument, by its schema."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def _view(value: torch.Tensor, base: torch.Tensor) -> View | None:
     if value is base:
         return None

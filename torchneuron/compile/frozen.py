@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from torchneuron.compile.captured import storage_of
+from torchneuron.compile.captured import mutates, storage_of
 from torchneuron.program.metrics import METRICS
 
 Compile = Callable[[fx.GraphModule], Callable[..., Any]]
@@ -107,7 +107,7 @@ def _sources(graph: fx.Graph, static: set[fx.Node]) -> dict[fx.Node, frozenset[f
     """For each value that depends on static arguments alone: on which."""
     found: dict[fx.Node, frozenset[fx.Node]] = {}
     for node in graph.nodes:
-        if node in static and not any(_writes(user) for user in node.users):
+        if node in static and not any(mutates(user) for user in node.users):
             found[node] = frozenset({node})
         elif node.op == "get_attr":
             found[node] = frozenset()
@@ -128,10 +128,6 @@ def _is_pure(node: fx.Node) -> bool:
         and torch.Tag.nondeterministic_seeded not in op.tags
         and bool(node.all_input_nodes)
     )
-
-
-def _writes(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def _is_expanded(node: fx.Node, made_of: frozenset[fx.Node]) -> bool:
