@@ -155,7 +155,7 @@ for step in range(int(sys.argv[3])):
         found = cache.get(key)
         if found is not None:
             assert found.metadata == {"n": number} and len(set(found.executable)) == 1
-    cache.put(f"{me}{step:063x}", Neff(b"m", bytes(3000)))
+    cache.put(f"f{me}{step:062x}", Neff(b"m", bytes(3000)))
 assert not cache.disabled and not cache.stats.corrupt, (cache.disabled, cache.stats)
 """
 
