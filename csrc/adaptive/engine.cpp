@@ -16,13 +16,17 @@ using runtime::ValuePtr;
 
 // The queue must be able to hold a whole window and still have room.
 constexpr size_t kMaxSteps = 2000;
-// A stretch of this size, and of twice and four times, is searched for a period.
+// A stretch is searched for a period whenever it has grown by so much.
 constexpr size_t kFirstLook = 500;
 // A period shorter than this is taken several times.
 constexpr size_t kMinPeriod = 32;
 
-// How long the user's thread may take to drop values of a window that it does not keep.
-constexpr auto kPatience = std::chrono::microseconds(200);
+// How long the user's thread may take, after it has issued a window's last op, to drop the values
+// that it does not keep. It has when it issues the next.
+constexpr auto kPatience = std::chrono::milliseconds(2);
+// Values that are kept once in a while do not change a window: it runs op by op then. Twice within
+// so many runs is often.
+constexpr uint32_t kStrike = 8;
 
 std::mutex engines_mutex;
 std::vector<const Engine*>& engines() {
@@ -58,12 +62,15 @@ void Engine::take(uint64_t slot) {
     return;
   }
   if (recorder_.empty()) {
+    const bool held = holding();
     if (hold(slot)) {
       return;
     }
-    settle();
-    if (recorder_.empty() && hold(slot)) {
-      return;
+    if (held) {
+      settle();
+      if (recorder_.empty() && hold(slot)) {
+        return;
+      }
     }
   }
   run_single(slot);
@@ -163,36 +170,77 @@ std::vector<Place> Engine::missing(const Window& window, uint64_t begin) {
 }
 
 std::vector<Place> Engine::missing_for_long(const Window& window, uint64_t begin) {
-  std::vector<Place> found = missing(window, begin);
-  // The user's thread may be about to drop what it issued last.
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!found.empty() && std::chrono::steady_clock::now() < deadline) {
+  while (true) {
+    const bool last =
+        runner_.has(begin + window.size()) || std::chrono::steady_clock::now() > deadline;
+    std::vector<Place> found = missing(window, begin);
+    if (last || found.empty()) {
+      return found;
+    }
     std::this_thread::yield();
-    found = missing(window, begin);
   }
-  return found;
 }
 
 void Engine::run_window(const WindowPtr& window, uint64_t begin) {
   library_.used(window);
-  const bool ready = window->state.load(std::memory_order_acquire) == Window::State::kReady;
-  const std::vector<Place> wanted = ready ? missing_for_long(*window, begin) : std::vector<Place>();
-  if (ready && wanted.empty() && launch(*window, begin)) {
-    window->fused_runs.fetch_add(1, std::memory_order_relaxed);
-    runtime::counters().windows_run.fetch_add(1, std::memory_order_relaxed);
-    runtime::counters().ops_in_windows.fetch_add(window->size(), std::memory_order_relaxed);
-    runner_.release(begin + window->size());
+  const std::vector<Place> wanted = missing_for_long(*window, begin);
+  if (window->state.load(std::memory_order_acquire) == Window::State::kNew) {
+    run_singles(*window, begin, /*timed=*/true);
+    library_.widen(window, wanted);
     return;
   }
-  for (size_t i = 0; i < window->size(); ++i) {
+  const bool single = window->trial.wants_single();
+  if (wanted.empty() && !single && run_fused(window, begin)) {
+    return;
+  }
+  run_singles(*window, begin, single);
+  if (!wanted.empty() && (window->strikes += kStrike) > kStrike) {
+    library_.widen(window, wanted);
+  }
+}
+
+bool Engine::run_fused(const WindowPtr& window, uint64_t begin) {
+  const c10::StreamId stream = runner_.task(begin).stream;
+  const bool timed = window->trial.open();
+  if (timed) {
+    runner_.drain(stream);
+  }
+  const auto started = std::chrono::steady_clock::now();
+  if (!launch(*window, begin)) {
+    return false;
+  }
+  if (timed) {
+    runner_.drain(stream);
+    window->trial.add_fused(std::chrono::steady_clock::now() - started);
+    if (!window->trial.open() && window->trial.lost()) {
+      window->drop("its program is slower than its ops");
+    }
+  }
+  window->strikes -= window->strikes > 0 ? 1 : 0;
+  window->fused_runs.fetch_add(1, std::memory_order_relaxed);
+  runtime::counters().windows_run.fetch_add(1, std::memory_order_relaxed);
+  runtime::counters().ops_in_windows.fetch_add(window->size(), std::memory_order_relaxed);
+  runner_.release(begin + window->size());
+  return true;
+}
+
+void Engine::run_singles(Window& window, uint64_t begin, bool timed) {
+  const c10::StreamId stream = runner_.task(begin).stream;
+  if (timed) {
+    runner_.drain(stream);
+  }
+  const auto started = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < window.size(); ++i) {
     Task& task = runner_.task(begin + i);
     runner_.process(task);
     runner_.release(begin + i + 1);
   }
-  window->single_runs.fetch_add(1, std::memory_order_relaxed);
-  if (!wanted.empty()) {
-    library_.widen(window, wanted);
+  if (timed) {
+    runner_.drain(stream);
+    window.trial.add_single(std::chrono::steady_clock::now() - started);
   }
+  window.single_runs.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool Engine::launch(const Window& window, uint64_t begin) {
@@ -201,11 +249,10 @@ bool Engine::launch(const Window& window, uint64_t begin) {
   fused.stream = runner_.task(begin).stream;
   fused.program = window.program;
   for (const Pattern::Outside& first : pattern.outside) {
-    const ValuePtr& value = runner_.task(begin + first.step).inputs[first.input];
-    if (value->wait() == Value::State::kFailed) {
-      return false;  // each op says what it means for it
-    }
-    fused.inputs.push_back(value);
+    fused.inputs.push_back(runner_.task(begin + first.step).inputs[first.input]);
+  }
+  if (runner_.await_operands(fused)) {
+    return false;  // each op says what the failure means for it
   }
   for (const Place& place : window.outputs) {
     fused.outputs.push_back(runner_.task(begin + place.step).outputs[place.output]);
@@ -291,7 +338,7 @@ void Engine::close(End end) {
     }
   }
   if (!junk_) {
-    library_.learn(recorder_.pattern(), recorder_.alive(), end);
+    library_.learn(recorder_.pattern(), end);
   }
   junk_ = false;
   recorder_.clear();

@@ -31,6 +31,9 @@ class Engine final : public runtime::Lookahead {
   // Nothing held will become a longer window: runs it all.
   void settle();
   void run_window(const WindowPtr& window, uint64_t begin);
+  // False: nothing has happened.
+  bool run_fused(const WindowPtr& window, uint64_t begin);
+  void run_singles(Window& window, uint64_t begin, bool timed);
   // What somebody outside refers to although the window's program does not give it.
   std::vector<Place> missing(const Window& window, uint64_t begin);
   std::vector<Place> missing_for_long(const Window& window, uint64_t begin);

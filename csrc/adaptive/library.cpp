@@ -42,13 +42,14 @@ void Library::find(const runtime::Program& first, std::vector<WindowPtr>& found)
   found.clear();
   const auto [begin, end] = by_first_.equal_range(first.id);
   for (auto it = begin; it != end; ++it) {
-    if (it->second->state.load(std::memory_order_acquire) == Window::State::kReady) {
+    const Window::State state = it->second->state.load(std::memory_order_acquire);
+    if (state == Window::State::kReady || state == Window::State::kNew) {
       found.push_back(it->second);
     }
   }
 }
 
-void Library::learn(const Pattern& pattern, std::vector<Place> alive, End end) {
+void Library::learn(const Pattern& pattern, End end) {
   if (pattern.steps.size() < tuning().min_steps) {
     return;
   }
@@ -58,15 +59,13 @@ void Library::learn(const Pattern& pattern, std::vector<Place> alive, End end) {
     const WindowPtr& window = known->second;
     window->single_runs.fetch_add(1, std::memory_order_relaxed);
     used(window);
-    if (window->state.load() == Window::State::kReady) {
-      widen(window, alive);
-    }
     return;
   }
   if (sightings_.size() >= kMaxSightings) {
     sightings_.clear();
   }
-  if (++sightings_[hash] < tuning().sightings) {
+  // The last sighting is the one in which the window sees which of its outputs are wanted.
+  if (++sightings_[hash] + 1 < tuning().sightings) {
     return;
   }
   sightings_.erase(hash);
@@ -76,18 +75,13 @@ void Library::learn(const Pattern& pattern, std::vector<Place> alive, End end) {
   window->pattern = pattern;
   window->hash = hash;
   window->end = end;
-  window->outputs = std::move(alive);
-  insert(window);
-  request(window);
+  insert(std::move(window));
 }
 
-void Library::widen(const WindowPtr& window, const std::vector<Place>& alive) {
+void Library::widen(const WindowPtr& window, const std::vector<Place>& wanted) {
   std::vector<Place> outputs;
-  std::set_union(window->outputs.begin(), window->outputs.end(), alive.begin(), alive.end(),
+  std::set_union(window->outputs.begin(), window->outputs.end(), wanted.begin(), wanted.end(),
                  std::back_inserter(outputs));
-  if (outputs.size() == window->outputs.size()) {
-    return;
-  }
   if (window->compilations >= kMaxCompilations) {
     window->drop("which of its values are kept changes all the time");
     return;
@@ -99,6 +93,8 @@ void Library::widen(const WindowPtr& window, const std::vector<Place>& alive) {
 
 void Library::request(const WindowPtr& window) {
   ++window->compilations;
+  window->strikes = 0;
+  window->trial.begin(tuning().trials);
   Requests::instance().add(window);
   if (tuning().wait) {
     Requests::instance().wait();

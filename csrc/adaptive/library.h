@@ -13,10 +13,11 @@ namespace tn::adaptive {
 
 // How readily windows are made.
 struct Tuning {
-  uint32_t sightings = 3;     // a stretch seen so often becomes a window
+  uint32_t sightings = 3;     // a stretch seen so often gets a program
   uint32_t min_steps = 4;     // of a window
   uint32_t max_windows = 64;  // of a device
   bool wait = false;          // the queue waits for a window's program (tests)
+  uint32_t trials = 4;        // how often a program may lose against its ops; 0: it cannot (tests)
 };
 Tuning& tuning() noexcept;
 
@@ -40,12 +41,12 @@ class Library {
  public:
   explicit Library(int ordinal) noexcept : ordinal_(ordinal) {}
 
-  // Ready windows that begin with this program.
+  // New and ready windows that begin with this program.
   void find(const runtime::Program& first, std::vector<WindowPtr>& found);
-  // A stretch has run op by op; these of its outputs somebody still refers to.
-  void learn(const Pattern& pattern, std::vector<Place> alive, End end);
-  // The window's program cannot serve: somebody refers to more than it gives.
-  void widen(const WindowPtr& window, const std::vector<Place>& alive);
+  // A stretch has run op by op.
+  void learn(const Pattern& pattern, End end);
+  // The window needs a program that gives these as well.
+  void widen(const WindowPtr& window, const std::vector<Place>& wanted);
   void used(const WindowPtr& window) { window->used = ++clock_; }
   // Drops the windows in whose midst these programs come.
   void retire(uint64_t context);

@@ -51,10 +51,6 @@ void Recorder::add(const runtime::Task& task, uint64_t slot) {
   step.uses.assign(task.outputs.size(), 0);
   pattern_.steps.push_back(std::move(step));
   slots_.push_back(slot);
-  auto& outputs = outputs_.emplace_back();
-  for (const runtime::ValuePtr& output : task.outputs) {
-    outputs.emplace_back(output);
-  }
 }
 
 int32_t Recorder::step_at(uint64_t slot) const noexcept {
@@ -82,23 +78,10 @@ uint64_t Recorder::opening() const noexcept {
   return size() < kContext ? 0 : hash_programs(pattern_.steps, 0, kContext);
 }
 
-std::vector<Place> Recorder::alive() const {
-  std::vector<Place> places;
-  for (size_t step = 0; step < outputs_.size(); ++step) {
-    for (size_t output = 0; output < outputs_[step].size(); ++output) {
-      if (outputs_[step][output].use_count() != 0) {
-        places.push_back({static_cast<uint32_t>(step), static_cast<uint32_t>(output)});
-      }
-    }
-  }
-  return places;
-}
-
 void Recorder::clear() {
   pattern_ = {};
   slots_.clear();
   outside_.clear();
-  outputs_.clear();
 }
 
 size_t Recorder::HashProducer::operator()(const runtime::Producer& producer) const noexcept {

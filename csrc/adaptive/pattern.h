@@ -67,8 +67,6 @@ class Recorder {
   // Stands for the first few; 0 while there are fewer.
   uint64_t opening() const noexcept;
   c10::StreamId stream() const noexcept { return stream_; }
-  // The outputs that somebody still refers to.
-  std::vector<Place> alive() const;
   void clear();
 
  private:
@@ -85,7 +83,6 @@ class Recorder {
   c10::StreamId stream_ = 0;
   const runtime::LaunchQueue* queue_ = nullptr;
   std::unordered_map<runtime::Producer, uint32_t, HashProducer> outside_;
-  std::vector<std::vector<c10::weak_intrusive_ptr<runtime::Value>>> outputs_;
 };
 
 // A hash that grows by one program at a time.

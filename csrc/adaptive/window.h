@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "adaptive/pattern.h"
+#include "adaptive/trial.h"
 
 namespace tn::adaptive {
 
@@ -21,7 +22,8 @@ enum class End : uint8_t { kRead, kOther, kLearned, kPeriod, kFull, kStream, kWi
 const char* name_of(End end) noexcept;
 
 struct Window {
-  enum class State : uint8_t { kCompiling, kReady, kDropped };
+  // kNew: which of its outputs are wanted has not been seen yet.
+  enum class State : uint8_t { kNew, kCompiling, kReady, kDropped };
 
   uint64_t number = 0;
   int ordinal = 0;  // of the plugin's device that the program is for
@@ -35,12 +37,14 @@ struct Window {
   // Set by the compiling thread before the state says so. Its donatable parameters are numbers of
   // values from outside.
   runtime::ProgramPtr program;
-  std::atomic<State> state{State::kCompiling};
+  std::atomic<State> state{State::kNew};
   std::string dropped;  // why, set before the state
 
   std::atomic<uint64_t> fused_runs{0};
   std::atomic<uint64_t> single_runs{0};  // recognised, but run op by op
   uint32_t compilations = 0;
+  uint32_t strikes = 0;  // grows when more was wanted than the program gives, shrinks with each run
+  Trial trial;
   uint64_t used = 0;  // when, in the library's count
 
   size_t size() const noexcept { return pattern.steps.size(); }

@@ -72,6 +72,8 @@ void install(const WindowPtr& window, std::shared_ptr<pjrt::Executable> executab
 
 const char* state_of(const Window& window) {
   switch (window.state.load(std::memory_order_acquire)) {
+    case Window::State::kNew:
+      return "new";
     case Window::State::kCompiling:
       return "compiling";
     case Window::State::kReady:
@@ -111,8 +113,9 @@ py::list reports() {
   return result;
 }
 
-void set_tuning(uint32_t sightings, uint32_t min_steps, uint32_t max_windows, bool wait) {
-  adaptive::tuning() = {sightings, min_steps, max_windows, wait};
+void set_tuning(uint32_t sightings, uint32_t min_steps, uint32_t max_windows, bool wait,
+                uint32_t trials) {
+  adaptive::tuning() = {sightings, min_steps, max_windows, wait, trials};
 }
 
 }  // namespace
@@ -133,7 +136,7 @@ void init_adaptive(py::module_& module) {
   module.def("windows_wanted", [] { return !Requests::instance().stopped(); });
   module.def("window_reports", &reports);
   module.def("set_window_tuning", &set_tuning, py::arg("sightings") = 3, py::arg("min_steps") = 4,
-             py::arg("max_windows") = 64, py::arg("wait") = false);
+             py::arg("max_windows") = 64, py::arg("wait") = false, py::arg("trials") = 4);
   module.def(
       "wait_for_windows", [] { Requests::instance().wait(); },
       py::call_guard<py::gil_scoped_release>());

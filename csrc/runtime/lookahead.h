@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "runtime/task.h"
 
@@ -14,8 +15,15 @@ class TaskRunner {
   virtual Task& task(uint64_t slot) = 0;
   // Runs a task, makes its failure that of its outputs, and drops its references.
   virtual void process(Task& task) = 0;
-  // Starts a program. Throws pjrt::Error or another exception; then no output has been touched.
+  // Waits until a task's operands are there; null, or the failure of one of them.
+  virtual std::shared_ptr<const Failure> await_operands(const Task& task) = 0;
+  // Starts a program whose operands are there. Throws pjrt::Error or another exception; then no
+  // output has been touched.
   virtual void launch(Task& task) = 0;
+  // Waits for the programs of a stream that have been started.
+  virtual void drain(c10::StreamId stream) = 0;
+  // Whether the task of this place has been submitted.
+  virtual bool has(uint64_t slot) const = 0;
   // Tasks before `slot` are done with: their places can be filled again.
   virtual void release(uint64_t slot) = 0;
 };

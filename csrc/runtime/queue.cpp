@@ -197,14 +197,7 @@ const pjrt::Buffer& LaunchQueue::buffer_of(Value& value) {
 void LaunchQueue::execute(Task& task) {
   std::shared_ptr<const Failure> failure;
   try {
-    for (const ValuePtr& input : task.inputs) {
-      // This queue's own values are there by now; another's may be held back.
-      const bool elsewhere = input->producer().queue != this;
-      if ((elsewhere ? demand(*input) : input->wait()) == Value::State::kFailed) {
-        failure = input->failure();
-        break;
-      }
-    }
+    failure = await_operands(task);
     if (!failure) {
       launch(task);
       return;
@@ -220,6 +213,17 @@ void LaunchQueue::execute(Task& task) {
       output->set_failure(failure);
     }
   }
+}
+
+std::shared_ptr<const Failure> LaunchQueue::await_operands(const Task& task) {
+  for (const ValuePtr& input : task.inputs) {
+    // This queue's own values are there by now; another's may be held back.
+    const bool elsewhere = input->producer().queue != this;
+    if ((elsewhere ? demand(*input) : input->wait()) == Value::State::kFailed) {
+      return input->failure();
+    }
+  }
+  return nullptr;
 }
 
 void LaunchQueue::launch(Task& task) {
@@ -275,8 +279,13 @@ void LaunchQueue::make_room(std::deque<Running>& running, size_t bytes) {
 void LaunchQueue::record(Task& task) {
   // The launch thread itself waits, so that events complete in the order in which they were
   // recorded: callbacks on the programs' completion come in any order.
+  drain(task.stream);
+  task.event->finish_one();
+}
+
+void LaunchQueue::drain(c10::StreamId wanted) {
   for (auto& [stream, running] : running_) {
-    if (task.stream >= 0 && stream != task.stream) {
+    if (wanted >= 0 && stream != wanted) {
       continue;
     }
     for (const Running& program : running) {
@@ -284,7 +293,6 @@ void LaunchQueue::record(Task& task) {
     }
     running.clear();
   }
-  task.event->finish_one();
 }
 
 void LaunchQueue::synchronize(c10::StreamId stream) {

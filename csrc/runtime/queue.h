@@ -65,7 +65,10 @@ class LaunchQueue final : public TaskRunner {
 
   Task& task(uint64_t slot) override { return ring_[slot % kCapacity]; }
   void process(Task& task) override;
+  std::shared_ptr<const Failure> await_operands(const Task& task) override;
   void launch(Task& task) override;
+  void drain(c10::StreamId stream) override;
+  bool has(uint64_t slot) const override { return slot < head_.load(std::memory_order_acquire); }
   void release(uint64_t slot) override;
 
   void push(Task&& task, bool urgent);
