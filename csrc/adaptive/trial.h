@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -17,35 +18,36 @@ class Trial {
 
   // A new program is to be measured, in so many pairs of runs at most; 0: it is taken as it is.
   void begin(uint32_t pairs) noexcept {
-    fused_ = kUnknown;
+    fused_.store(kUnknown, std::memory_order_relaxed);
     fused_runs_ = 0;
     left_ = pairs;
   }
   bool open() const noexcept { return left_ > 0; }
   // Whether the next run is to be op by op, to time that.
   bool wants_single() const noexcept { return open() && fused_runs_ >= 2 && lost(); }
-  bool lost() const noexcept { return fused_ > kTolerance * single_; }
+  bool lost() const noexcept { return fused() > kTolerance * single(); }
 
   void add_single(Seconds time) noexcept {
-    single_ = std::min(single_, time);
+    single_.store(std::min(single(), time.count()), std::memory_order_relaxed);
     fused_runs_ = 1;  // now a fused one again
   }
   // Closes the trial once it is decided. The first run of a program is not typical.
   void add_fused(Seconds time) noexcept {
-    fused_ = std::min(fused_, time);
+    fused_.store(std::min(fused(), time.count()), std::memory_order_relaxed);
     if (++fused_runs_ >= 2) {
       left_ = lost() ? left_ - 1 : 0;
     }
   }
 
-  Seconds fused() const noexcept { return fused_; }
-  Seconds single() const noexcept { return single_; }
+  // Seconds; infinite if not measured. Any thread may ask.
+  double fused() const noexcept { return fused_.load(std::memory_order_relaxed); }
+  double single() const noexcept { return single_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr Seconds kUnknown{std::numeric_limits<double>::infinity()};
+  static constexpr double kUnknown = std::numeric_limits<double>::infinity();
   static constexpr double kTolerance = 1.05;
-  Seconds single_ = kUnknown;
-  Seconds fused_ = kUnknown;
+  std::atomic<double> single_ = kUnknown;
+  std::atomic<double> fused_ = kUnknown;
   uint32_t fused_runs_ = 0;
   uint32_t left_ = 0;
 };

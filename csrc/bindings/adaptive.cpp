@@ -93,6 +93,8 @@ py::dict report(const Window& window) {
   result["state"] = state_of(window);
   result["fused_runs"] = window.fused_runs.load();
   result["single_runs"] = window.single_runs.load();
+  result["fused_seconds"] = window.trial.fused();
+  result["single_seconds"] = window.trial.single();
   result["first"] = window.pattern.steps.front().program->label;
   result["first_line"] = window.pattern.steps.front().program->origin;
   result["last"] = window.pattern.steps.back().program->label;

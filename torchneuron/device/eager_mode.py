@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any, Literal
 
 from torchneuron import _C
@@ -34,9 +35,10 @@ def eager_mode(mode: Mode) -> Iterator[None]:
 def windows() -> list[dict[str, Any]]:
     """The windows that adaptive eager knows, oldest first.
 
-    Of each: ``number``, ``device``, ``ops`` (how many), ``state`` (``compiling``, ``ready`` or
-    ``dropped``), ``fused_runs`` and ``single_runs`` (op by op, since recognised), ``first`` and
-    ``last`` operation with ``first_line`` and ``last_line`` of the user's program, ``ends`` (why it
+    Of each: ``number``, ``device``, ``ops`` (how many), ``state`` (``new``, ``compiling``, ``ready``
+    or ``dropped``), ``fused_runs`` and ``single_runs`` (op by op, since recognised), ``fused_seconds`` and
+    ``single_seconds`` (the fastest run when the program was new; infinite if not measured),
+    ``first`` and ``last`` operation with ``first_line`` and ``last_line`` of the user's program, ``ends`` (why it
     ends where it does), and ``dropped`` (why, if it was).
     """
     return _C.window_reports()
@@ -47,10 +49,11 @@ def windows_report() -> str:
     known = windows()
     if not known:
         return "No windows: nothing has repeated, or eager operations do not run adaptively."
-    lines = ["  ops     fused  one by one  state"]
+    lines = ["  ops     fused  one by one  time fused / one by one  state"]
     for window in known:
         lines.append(
             f"{window['ops']:>5}  {window['fused_runs']:>8}  {window['single_runs']:>10}  "
+            f"{_milliseconds(window['fused_seconds'])} / {_milliseconds(window['single_seconds'])}  "
             f"{window['state']}{': ' if window['dropped'] else ''}{window['dropped']}"
         )
         for name, text in (("from", "first"), ("to", "last")):
@@ -58,3 +61,7 @@ def windows_report() -> str:
             lines.append(f"         {name:<5}{window[text]}{line}")
         lines.append(f"         ends because of: {window['ends']}")
     return "\n".join(lines)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:>7.2f} ms" if isfinite(seconds) else "         -"
