@@ -26,7 +26,7 @@ constexpr size_t kMinPeriod = 32;
 constexpr auto kPatience = std::chrono::milliseconds(2);
 // Values that are kept once in a while do not change a window: it runs op by op then. Twice within
 // so many runs is often.
-constexpr uint32_t kStrike = 8;
+constexpr uint32_t kStrike = 32;
 
 std::mutex engines_mutex;
 std::vector<const Engine*>& engines() {

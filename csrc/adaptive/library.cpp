@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMaxSightings = 4096;
 constexpr size_t kMaxCuts = 256;
-// A window whose outputs keep changing is not worth its compilations.
+// A window whose outputs keep changing runs op by op when its program does not give them.
 constexpr uint32_t kMaxCompilations = 5;
 
 std::atomic<uint64_t> last_number{0};
@@ -83,7 +83,6 @@ void Library::widen(const WindowPtr& window, const std::vector<Place>& wanted) {
   std::set_union(window->outputs.begin(), window->outputs.end(), wanted.begin(), wanted.end(),
                  std::back_inserter(outputs));
   if (window->compilations >= kMaxCompilations) {
-    window->drop("which of its values are kept changes all the time");
     return;
   }
   window->state.store(Window::State::kCompiling);
