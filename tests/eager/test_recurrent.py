@@ -142,11 +142,12 @@ def test_frozen_parts_get_no_gradient() -> None:
             torch.testing.assert_close(a.grad.cpu(), e.grad)
 
 
-def test_programs_run_do_not_grow_with_steps() -> None:
-    _, device = _pair(nn.LSTM)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_programs_run_do_not_grow_with_steps(batch_first: bool) -> None:
+    _, device = _pair(nn.LSTM, batch_first=batch_first)
     counts = []
     for steps in (3, 9):
-        x = torch.randn(steps, 2, 5).to("neuron")
+        x = torch.randn((2, steps, 5) if batch_first else (steps, 2, 5)).to("neuron")
         before = torch.neuron.metrics()["executions"]
         with torch.no_grad():
             device(x)

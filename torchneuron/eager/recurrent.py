@@ -290,11 +290,11 @@ def _layers(
     if torch.is_autocast_enabled(_DEVICE):
         operands = _autocast(operands)
     x_, states_, params_ = operands[0], operands[1 : 1 + len(states)], operands[1 + len(states) :]
-    if not _covers(cell, x_, states_, params_, layout):
+    steps_first = x_.transpose(0, 1) if batch_first and x_.dim() == 3 else x_
+    if not _covers(cell, steps_first, states_, params_, layout):
         options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
         return _compose(cell, x, hx, params, *options)
     rate = dropout if train else 0.0
-    steps_first = x_.transpose(0, 1) if batch_first else x_
     y, last = _run(cell, steps_first, states_, params_, layout, rate)
     return (y.transpose(0, 1) if batch_first else y, *last)
 
