@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isfinite
+from textwrap import shorten
 from typing import Any, Literal
 
 from torchneuron import _C
 from torchneuron.settings import settings
 
 Mode = Literal["adaptive", "strict", "blocking"]
+
+# Operations on lists name all their shapes.
+_LABEL_WIDTH = 100
 
 
 @contextmanager
@@ -58,7 +62,8 @@ def windows_report() -> str:
         )
         for name, text in (("from", "first"), ("to", "last")):
             line = f" at {window[f'{text}_line']}" if window[f"{text}_line"] else ""
-            lines.append(f"         {name:<5}{window[text]}{line}")
+            label = shorten(window[text], _LABEL_WIDTH, placeholder=" ...)")
+            lines.append(f"         {name:<5}{label}{line}")
         lines.append(f"         ends because of: {window['ends']}")
     return "\n".join(lines)
 
