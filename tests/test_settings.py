@@ -12,7 +12,7 @@ from torchneuron.settings import Settings, describe
 def test_defaults(tmp_path: Path) -> None:
     chosen = Settings({"XDG_CACHE_HOME": str(tmp_path)})
     assert chosen.fallback == "warn"
-    assert chosen.eager == "strict"
+    assert chosen.eager == "adaptive"
     assert chosen.cache is True
     assert chosen.cache_dir == str(tmp_path / "torchneuron")
     assert chosen.cache_size == 4 << 30
@@ -29,7 +29,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("TORCHNEURON_FALLBACK", "Error", "fallback", "error"),
         ("TORCHNEURON_EAGER", "blocking", "eager", "blocking"),
         ("NEURON_LAUNCH_BLOCKING", "1", "eager", "blocking"),
-        ("NEURON_LAUNCH_BLOCKING", "0", "eager", "strict"),
+        ("NEURON_LAUNCH_BLOCKING", "0", "eager", "adaptive"),
         ("TORCHNEURON_CACHE", "off", "cache", False),
         ("TORCHNEURON_CACHE_DIR", "/x", "cache_dir", "/x"),
         ("TORCHNEURON_CACHE_SIZE", "512", "cache_size", 512),

@@ -102,16 +102,23 @@ def _operand_arguments(op: str) -> list[str]:
 def _resolve(*call: Any) -> dict[str, Any]:
     from torchneuron.eager.miss import resolve
 
+    _serve_windows()
+    return resolve(*call)
+
+
+def _serve_windows() -> None:
+    """Start what compiles windows, if there may be any."""
     if settings.eager == "adaptive":
         from torchneuron.adaptive import service
 
         service.start()
-    return resolve(*call)
 
 
 def _setting_changed(name: str, value: object) -> None:
     if name == "eager":
         _C.set_eager_mode(str(value))
+        # Operations that are known by now will not ask for it.
+        _serve_windows()
     elif name == "fallback":
         _C.forget_programs()
     elif name in _CONFIGURED:

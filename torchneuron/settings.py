@@ -265,7 +265,7 @@ _LAUNCH = _choice(("0", "1"))
 _LAUNCH_BLOCKING: Kind[Eager] = Kind(
     "choice",
     _LAUNCH.allowed,
-    lambda text: "blocking" if _LAUNCH.parse(text) == "1" else "strict",
+    lambda text: "blocking" if _LAUNCH.parse(text) == "1" else "adaptive",
     _EAGER.check,
 )
 # NKI users name the generations; there they mean the cores of the same chips.
@@ -301,7 +301,7 @@ class Settings:
     )
     eager = Setting(
         _EAGER,
-        "strict",
+        "adaptive",
         "How eager operations run: stretches that repeat as one program each, one program per operation, "
         "or also waiting for each to end, so that an error is raised by the call that caused it.",
         "call",

@@ -13,7 +13,7 @@ namespace tn::adaptive {
 
 // How readily windows are made.
 struct Tuning {
-  uint32_t sightings = 3;     // a stretch seen so often gets a program
+  uint32_t sightings = 6;     // a stretch seen so often gets a program
   uint32_t min_steps = 4;     // of a window
   uint32_t max_windows = 64;  // of a device
   bool wait = false;          // the queue waits for a window's program (tests)

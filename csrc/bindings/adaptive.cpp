@@ -137,7 +137,7 @@ void init_adaptive(py::module_& module) {
   module.def("next_window", &next_window);
   module.def("windows_wanted", [] { return !Requests::instance().stopped(); });
   module.def("window_reports", &reports);
-  module.def("set_window_tuning", &set_tuning, py::arg("sightings") = 3, py::arg("min_steps") = 4,
+  module.def("set_window_tuning", &set_tuning, py::arg("sightings") = 6, py::arg("min_steps") = 4,
              py::arg("max_windows") = 64, py::arg("wait") = false, py::arg("trials") = 4);
   module.def(
       "wait_for_windows", [] { Requests::instance().wait(); },
