@@ -16,11 +16,12 @@ CXX_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.cc' -o -name '*.h')
 CXX_TESTS   := $(wildcard tests/csrc/*.cc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test zoo conformance lint format sanitize bench clean
+.PHONY: help build demo test test-windows zoo conformance lint format sanitize bench clean
 
 help:
 	@echo "make demo      run the demonstration"
 	@echo "make test      run all tests"
+	@echo "make test-windows  run the eager tests three times in a process that fuses whatever it can"
 	@echo "make zoo       run the tests of all models, which are too long for every change"
 	@echo "make conformance  run all of PyTorch's op_db under torch.compile (resumes where it was stopped)"
 	@echo "make lint      check style and types"
@@ -76,6 +77,10 @@ demo: $(STAMPS)/build
 
 test: $(STAMPS)/build
 	$(BIN)/python -m pytest -q -n auto -m "not zoo" tests
+
+test-windows: $(STAMPS)/build
+	TORCHNEURON_TEST_WINDOWS=1 $(BIN)/python -m pytest -q -s --keep-duplicates \
+	  tests/eager tests/eager tests/eager
 
 zoo: $(STAMPS)/build
 	$(BIN)/python -m pytest -q -n auto -m zoo tests/compile

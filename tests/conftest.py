@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -52,12 +53,17 @@ def run_python() -> RunPython:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def adaptively() -> None:
+def adaptively() -> Iterator[None]:
     """With ``TORCHNEURON_TEST_WINDOWS``, whatever runs three times runs as windows the third time."""
     if not os.environ.get("TORCHNEURON_TEST_WINDOWS"):
+        yield
         return
-    from torchneuron import _C
+    from torchneuron import _C, device
     from torchneuron.settings import settings
 
     settings.eager = "adaptive"
     _C.set_window_tuning(sightings=1, min_steps=2, max_windows=100_000, wait=True, trials=0)
+    yield
+    metrics = device.metrics()
+    assert metrics["windows_run"] > 0
+    print(f"\n{metrics['ops_in_windows']} operations in {metrics['windows_run']} windows")
