@@ -21,7 +21,7 @@ CXX_TESTS   := $(wildcard tests/csrc/*.cc)
 help:
 	@echo "make demo      run the demonstration"
 	@echo "make test      run all tests"
-	@echo "make test-windows  run the eager tests three times in a process that fuses whatever it can"
+	@echo "make test-windows  run the eager tests twice in a process that fuses whatever it can"
 	@echo "make zoo       run the tests of all models, which are too long for every change"
 	@echo "make conformance  run all of PyTorch's op_db under torch.compile (resumes where it was stopped)"
 	@echo "make lint      check style and types"
@@ -80,7 +80,7 @@ test: $(STAMPS)/build
 
 test-windows: $(STAMPS)/build
 	TORCHNEURON_TEST_WINDOWS=1 $(BIN)/python -m pytest -q -s --keep-duplicates \
-	  tests/eager tests/eager tests/eager
+	  tests/eager tests/eager
 
 zoo: $(STAMPS)/build
 	$(BIN)/python -m pytest -q -n auto -m zoo tests/compile

@@ -54,7 +54,7 @@ def run_python() -> RunPython:
 
 @pytest.fixture(scope="session", autouse=True)
 def adaptively() -> Iterator[None]:
-    """With ``TORCHNEURON_TEST_WINDOWS``, whatever runs three times runs as windows the third time."""
+    """With ``TORCHNEURON_TEST_WINDOWS``, whatever runs twice runs as windows the second time."""
     if not os.environ.get("TORCHNEURON_TEST_WINDOWS"):
         yield
         return

@@ -52,6 +52,7 @@ std::vector<const Engine*> Engine::all() {
 }
 
 void Engine::take(uint64_t slot) {
+  learn();
   Task& task = runner_.task(slot);
   if (task.kind != Task::Kind::kExecute || !task.fusable) {
     settle();
@@ -76,7 +77,10 @@ void Engine::take(uint64_t slot) {
   run_single(slot);
 }
 
-void Engine::pause() { settle(); }
+void Engine::pause() {
+  learn();
+  settle();
+}
 
 bool Engine::hold(uint64_t slot) {
   const Task& task = runner_.task(slot);
@@ -185,11 +189,6 @@ std::vector<Place> Engine::missing_for_long(const Window& window, uint64_t begin
 void Engine::run_window(const WindowPtr& window, uint64_t begin) {
   library_.used(window);
   const std::vector<Place> wanted = missing_for_long(*window, begin);
-  if (window->state.load(std::memory_order_acquire) == Window::State::kNew) {
-    run_singles(*window, begin, /*timed=*/true);
-    library_.widen(window, wanted);
-    return;
-  }
   const bool single = window->trial.wants_single();
   if (wanted.empty() && !single && run_fused(window, begin)) {
     return;
@@ -337,11 +336,21 @@ void Engine::close(End end) {
       library_.retire(context);
     }
   }
-  if (!junk_) {
-    library_.learn(recorder_.pattern(), end);
+  if (junk_) {
+    junk_ = false;
+    recorder_.clear();
+    return;
   }
-  junk_ = false;
-  recorder_.clear();
+  learn();
+  closed_ = recorder_.take();
+  closed_end_ = end;
+}
+
+void Engine::learn() {
+  if (closed_) {
+    library_.learn(std::move(*closed_), closed_end_);
+    closed_.reset();
+  }
 }
 
 }  // namespace tn::adaptive

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "adaptive/library.h"
@@ -42,6 +43,8 @@ class Engine final : public runtime::Lookahead {
   void run_single(uint64_t slot);
   // The stretch being recorded ends.
   void close(End end);
+  // The stretch that ended before the present task goes to the library.
+  void learn();
   void look_for_period();
 
   runtime::TaskRunner& runner_;
@@ -50,6 +53,8 @@ class Engine final : public runtime::Lookahead {
   Recorder recorder_;
   size_t close_at_ = 0;  // size of the stretch at which it ends; 0: not known
   bool junk_ = false;    // the stretch holds more than one period: not to be learned
+  std::optional<Stretch> closed_;
+  End closed_end_ = End::kOther;
   // The tasks held: `held_` of them from `begin_` on, and the windows they may become.
   uint64_t begin_ = 0;
   size_t held_ = 0;

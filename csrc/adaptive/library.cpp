@@ -12,6 +12,12 @@ constexpr uint32_t kMaxCompilations = 5;
 
 std::atomic<uint64_t> last_number{0};
 
+std::vector<Place> merge(const std::vector<Place>& left, const std::vector<Place>& right) {
+  std::vector<Place> both;
+  std::set_union(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(both));
+  return both;
+}
+
 }  // namespace
 
 Tuning& tuning() noexcept {
@@ -42,51 +48,51 @@ void Library::find(const runtime::Program& first, std::vector<WindowPtr>& found)
   found.clear();
   const auto [begin, end] = by_first_.equal_range(first.id);
   for (auto it = begin; it != end; ++it) {
-    const Window::State state = it->second->state.load(std::memory_order_acquire);
-    if (state == Window::State::kReady || state == Window::State::kNew) {
+    if (it->second->state.load(std::memory_order_acquire) == Window::State::kReady) {
       found.push_back(it->second);
     }
   }
 }
 
-void Library::learn(const Pattern& pattern, End end) {
-  if (pattern.steps.size() < tuning().min_steps) {
+void Library::learn(Stretch&& stretch, End end) {
+  if (stretch.pattern.steps.size() < tuning().min_steps) {
     return;
   }
-  const uint64_t hash = pattern.hash();
+  const uint64_t hash = stretch.pattern.hash();
   const auto known = by_hash_.find(hash);
   if (known != by_hash_.end()) {
-    const WindowPtr& window = known->second;
-    window->single_runs.fetch_add(1, std::memory_order_relaxed);
-    used(window);
+    known->second->single_runs.fetch_add(1, std::memory_order_relaxed);
+    used(known->second);
     return;
   }
   if (sightings_.size() >= kMaxSightings) {
     sightings_.clear();
   }
-  // The last sighting is the one in which the window sees which of its outputs are wanted.
-  if (++sightings_[hash] + 1 < tuning().sightings) {
+  Sightings& seen = sightings_[hash];
+  seen.wanted = merge(seen.wanted, stretch.wanted());
+  seen.seconds = std::min(seen.seconds, stretch.seconds);
+  if (++seen.count < tuning().sightings) {
     return;
   }
-  sightings_.erase(hash);
   auto window = std::make_shared<Window>();
   window->number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
   window->ordinal = ordinal_;
-  window->pattern = pattern;
+  window->pattern = std::move(stretch.pattern);
   window->hash = hash;
   window->end = end;
-  insert(std::move(window));
+  window->outputs = std::move(seen.wanted);
+  window->trial.estimate(seen.seconds);
+  sightings_.erase(hash);
+  insert(window);
+  request(window);
 }
 
 void Library::widen(const WindowPtr& window, const std::vector<Place>& wanted) {
-  std::vector<Place> outputs;
-  std::set_union(window->outputs.begin(), window->outputs.end(), wanted.begin(), wanted.end(),
-                 std::back_inserter(outputs));
   if (window->compilations >= kMaxCompilations) {
     return;
   }
   window->state.store(Window::State::kCompiling);
-  window->outputs = std::move(outputs);
+  window->outputs = merge(window->outputs, wanted);
   request(window);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -41,10 +42,10 @@ class Library {
  public:
   explicit Library(int ordinal) noexcept : ordinal_(ordinal) {}
 
-  // New and ready windows that begin with this program.
+  // Ready windows that begin with this program.
   void find(const runtime::Program& first, std::vector<WindowPtr>& found);
-  // A stretch has run op by op.
-  void learn(const Pattern& pattern, End end);
+  // A stretch has run op by op, and the task after it has been submitted.
+  void learn(Stretch&& stretch, End end);
   // The window needs a program that gives these as well.
   void widen(const WindowPtr& window, const std::vector<Place>& wanted);
   void used(const WindowPtr& window) { window->used = ++clock_; }
@@ -53,6 +54,11 @@ class Library {
   std::vector<WindowPtr> windows() const;
 
  private:
+  struct Sightings {
+    uint32_t count = 0;
+    std::vector<Place> wanted;                                 // in any of them
+    double seconds = std::numeric_limits<double>::infinity();  // the fastest
+  };
   void insert(WindowPtr window);
   void request(const WindowPtr& window);
 
@@ -61,7 +67,7 @@ class Library {
   mutable std::mutex mutex_;
   std::unordered_multimap<uint64_t, WindowPtr> by_first_;
   std::unordered_map<uint64_t, WindowPtr> by_hash_;
-  std::unordered_map<uint64_t, uint32_t> sightings_;
+  std::unordered_map<uint64_t, Sightings> sightings_;
 };
 
 // The length after which a stream of programs repeats, as far as its end tells; 0 if it does not.

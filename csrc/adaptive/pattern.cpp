@@ -33,6 +33,7 @@ void Recorder::add(const runtime::Task& task, uint64_t slot) {
   if (empty()) {
     stream_ = task.stream;
     queue_ = task.outputs[0]->producer().queue;
+    started_ = std::chrono::steady_clock::now();
   }
   const auto number = static_cast<uint32_t>(size());
   Step step;
@@ -51,6 +52,10 @@ void Recorder::add(const runtime::Task& task, uint64_t slot) {
   step.uses.assign(task.outputs.size(), 0);
   pattern_.steps.push_back(std::move(step));
   slots_.push_back(slot);
+  auto& outputs = outputs_.emplace_back();
+  for (const runtime::ValuePtr& output : task.outputs) {
+    outputs.emplace_back(output);
+  }
 }
 
 int32_t Recorder::step_at(uint64_t slot) const noexcept {
@@ -78,10 +83,32 @@ uint64_t Recorder::opening() const noexcept {
   return size() < kContext ? 0 : hash_programs(pattern_.steps, 0, kContext);
 }
 
+std::vector<Place> Stretch::wanted() const {
+  std::vector<Place> places;
+  for (size_t step = 0; step < outputs.size(); ++step) {
+    for (size_t output = 0; output < outputs[step].size(); ++output) {
+      const auto& value = outputs[step][output];
+      // Of a value that is gone the object is still there, for this weak reference.
+      if (value.use_count() != 0 || value._unsafe_get_target()->last_wanted() > end) {
+        places.push_back({static_cast<uint32_t>(step), static_cast<uint32_t>(output)});
+      }
+    }
+  }
+  return places;
+}
+
+Stretch Recorder::take() {
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - started_;
+  Stretch stretch{std::move(pattern_), std::move(outputs_), slots_.back() + 1, time.count()};
+  clear();
+  return stretch;
+}
+
 void Recorder::clear() {
   pattern_ = {};
   slots_.clear();
   outside_.clear();
+  outputs_.clear();
 }
 
 size_t Recorder::HashProducer::operator()(const runtime::Producer& producer) const noexcept {

@@ -3,6 +3,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <chrono>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -53,6 +54,17 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
+// A stretch that has run op by op.
+struct Stretch {
+  Pattern pattern;
+  std::vector<std::vector<c10::weak_intrusive_ptr<runtime::Value>>> outputs;
+  uint64_t end = 0;      // its end in the queue
+  double seconds = 0.0;  // from the first step's start to the last one's
+  // The outputs that somebody wanted after the last step. Known once the task after it has been
+  // submitted: what the user's thread drops before that is not wanted.
+  std::vector<Place> wanted() const;
+};
+
 // Writes down a stretch of tasks as they run.
 class Recorder {
  public:
@@ -67,6 +79,8 @@ class Recorder {
   // Stands for the first few; 0 while there are fewer.
   uint64_t opening() const noexcept;
   c10::StreamId stream() const noexcept { return stream_; }
+  // The stretch, of which the last step has run; the recorder is empty then.
+  Stretch take();
   void clear();
 
  private:
@@ -83,6 +97,8 @@ class Recorder {
   c10::StreamId stream_ = 0;
   const runtime::LaunchQueue* queue_ = nullptr;
   std::unordered_map<runtime::Producer, uint32_t, HashProducer> outside_;
+  std::vector<std::vector<c10::weak_intrusive_ptr<runtime::Value>>> outputs_;
+  std::chrono::steady_clock::time_point started_;
 };
 
 // A hash that grows by one program at a time.

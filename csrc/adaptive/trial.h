@@ -9,33 +9,41 @@
 
 namespace tn::adaptive {
 
-// Compares the fastest run of each kind, since all that disturbs a run makes it longer. The ops
-// were timed once before the program was made; they are timed again only while the program looks
-// slower.
+// Compares the fastest runs, since all that disturbs a run makes it longer. How long the ops take
+// in passing is known from before; only a program that is slower than that is compared with runs of
+// the ops that are waited for, as the program's are.
 class Trial {
  public:
   using Seconds = std::chrono::duration<double>;
 
-  // A new program is to be measured, in so many pairs of runs at most; 0: it is taken as it is.
-  void begin(uint32_t pairs) noexcept {
+  // The ops took so long, in passing.
+  void estimate(double seconds) noexcept { single_.store(seconds, std::memory_order_relaxed); }
+  // A new program is to be measured; it may lose so often. 0: it is taken as it is.
+  void begin(uint32_t losses) noexcept {
     fused_.store(kUnknown, std::memory_order_relaxed);
     fused_runs_ = 0;
-    left_ = pairs;
+    left_ = losses;
   }
   bool open() const noexcept { return left_ > 0; }
   // Whether the next run is to be op by op, to time that.
-  bool wants_single() const noexcept { return open() && fused_runs_ >= 2 && lost(); }
+  bool wants_single() const noexcept { return open() && fused_runs_ >= kFirstRuns && lost(); }
   bool lost() const noexcept { return fused() > kTolerance * single(); }
 
   void add_single(Seconds time) noexcept {
-    single_.store(std::min(single(), time.count()), std::memory_order_relaxed);
-    fused_runs_ = 1;  // now a fused one again
+    single_.store(timed_ ? std::min(single(), time.count()) : time.count(),
+                  std::memory_order_relaxed);
+    timed_ = true;
+    fused_runs_ = kFirstRuns - 1;  // now a fused one again
   }
-  // Closes the trial once it is decided. The first run of a program is not typical.
+  // Closes the trial once it is decided.
   void add_fused(Seconds time) noexcept {
     fused_.store(std::min(fused(), time.count()), std::memory_order_relaxed);
-    if (++fused_runs_ >= 2) {
-      left_ = lost() ? left_ - 1 : 0;
+    if (++fused_runs_ >= kFirstRuns) {
+      if (!lost()) {
+        left_ = 0;
+      } else if (timed_) {
+        --left_;
+      }
     }
   }
 
@@ -46,8 +54,11 @@ class Trial {
  private:
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
   static constexpr double kTolerance = 1.05;
+  // The first run of a program is not typical.
+  static constexpr uint32_t kFirstRuns = 2;
   std::atomic<double> single_ = kUnknown;
   std::atomic<double> fused_ = kUnknown;
+  bool timed_ = false;  // single_ is of runs that were waited for
   uint32_t fused_runs_ = 0;
   uint32_t left_ = 0;
 };

@@ -22,8 +22,7 @@ enum class End : uint8_t { kRead, kOther, kLearned, kPeriod, kFull, kStream, kWi
 const char* name_of(End end) noexcept;
 
 struct Window {
-  // kNew: which of its outputs are wanted has not been seen yet.
-  enum class State : uint8_t { kNew, kCompiling, kReady, kDropped };
+  enum class State : uint8_t { kCompiling, kReady, kDropped };
 
   uint64_t number = 0;
   int ordinal = 0;  // of the plugin's device that the program is for
@@ -37,7 +36,7 @@ struct Window {
   // Set by the compiling thread before the state says so. Its donatable parameters are numbers of
   // values from outside.
   runtime::ProgramPtr program;
-  std::atomic<State> state{State::kNew};
+  std::atomic<State> state{State::kCompiling};
   std::string dropped;  // why, set before the state
 
   std::atomic<uint64_t> fused_runs{0};

@@ -72,8 +72,6 @@ void install(const WindowPtr& window, std::shared_ptr<pjrt::Executable> executab
 
 const char* state_of(const Window& window) {
   switch (window.state.load(std::memory_order_acquire)) {
-    case Window::State::kNew:
-      return "new";
     case Window::State::kCompiling:
       return "compiling";
     case Window::State::kReady:

@@ -33,6 +33,9 @@ class LaunchQueue final : public TaskRunner {
   // submission.
   void submit(Task&& task);
 
+  // How many tasks it has been given.
+  uint64_t submitted() const noexcept { return head_.load(std::memory_order_relaxed); }
+
   // Says that a value is about to be waited for: nothing submitted so far is held back any longer.
   void cut();
 

@@ -32,6 +32,13 @@ class StorageHandle {
  public:
   StorageHandle(c10::DeviceIndex device, size_t nbytes, uintptr_t address) noexcept
       : device_(device), nbytes_(nbytes), address_(address) {}
+  ~StorageHandle() {
+    if (value_) {
+      value_->left_by_storage(0);
+    }
+  }
+  StorageHandle(const StorageHandle&) = delete;
+  StorageHandle& operator=(const StorageHandle&) = delete;
 
   c10::DeviceIndex device() const noexcept { return device_; }
   size_t nbytes() const noexcept { return nbytes_; }
@@ -42,9 +49,13 @@ class StorageHandle {
     std::lock_guard<SpinLock> guard(lock_);
     return value_;
   }
+  // Returns the value so far, an operand of the task that is about to make `next`.
   ValuePtr exchange(ValuePtr next) noexcept {
     std::lock_guard<SpinLock> guard(lock_);
     value_.swap(next);
+    if (next) {
+      next->left_by_storage(1);
+    }
     return next;
   }
   // The current value, made with `dtype` as an undefined one if there is none yet.

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "runtime/fork.h"
+#include "runtime/queue.h"
 
 namespace tn::runtime {
 
@@ -31,6 +32,12 @@ void Value::release_resources() {
     buffer.release();
   }
   failure_.reset();
+}
+
+void Value::left_by_storage(uint64_t uses) noexcept {
+  if (producer_.queue != nullptr) {
+    last_wanted_.store(producer_.queue->submitted() + uses, std::memory_order_release);
+  }
 }
 
 void Value::set_buffer(pjrt::Buffer buffer) {

@@ -52,6 +52,11 @@ class Value final : public c10::intrusive_ptr_target {
     producer_.output = output;
   }
 
+  // A storage stops referring to the value; `uses` tasks that are about to be submitted still do.
+  void left_by_storage(uint64_t uses) noexcept;
+  // The number of tasks that its queue will have got once the last storage has left it; 0 before.
+  uint64_t last_wanted() const noexcept { return last_wanted_.load(std::memory_order_acquire); }
+
   // Fulfils a pending value. Called once, by the launch thread or the creator.
   void set_buffer(pjrt::Buffer buffer);
   void set_failure(std::shared_ptr<const Failure> failure);
@@ -77,6 +82,7 @@ class Value final : public c10::intrusive_ptr_target {
   int64_t numel_;
   std::atomic<State> state_;
   Producer producer_;
+  std::atomic<uint64_t> last_wanted_{0};
   pjrt::Buffer buffer_;
   std::shared_ptr<const Failure> failure_;
 };

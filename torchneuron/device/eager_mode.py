@@ -39,8 +39,8 @@ def eager_mode(mode: Mode) -> Iterator[None]:
 def windows() -> list[dict[str, Any]]:
     """The windows that adaptive eager knows, oldest first.
 
-    Of each: ``number``, ``device``, ``ops`` (how many), ``state`` (``new``, ``compiling``, ``ready``
-    or ``dropped``), ``fused_runs`` and ``single_runs`` (op by op, since recognised), ``fused_seconds`` and
+    Of each: ``number``, ``device``, ``ops`` (how many), ``state`` (``compiling``, ``ready`` or
+    ``dropped``), ``fused_runs`` and ``single_runs`` (op by op, since recognised), ``fused_seconds`` and
     ``single_seconds`` (the fastest run when the program was new; infinite if not measured),
     ``first`` and ``last`` operation with ``first_line`` and ``last_line`` of the user's program, ``ends`` (why it
     ends where it does), and ``dropped`` (why, if it was).
