@@ -10,6 +10,7 @@ import sys
 import threading
 from functools import cache
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
 from torchneuron import _C
@@ -20,6 +21,7 @@ from torchneuron.program.session import compile_flags, compiler, toolchain
 
 # An idle worker holds memory that the user's program may want.
 _IDLE_SECONDS = 60.0
+_WORKER = str(Path(__file__).with_name("worker.py"))
 
 
 class WorkerError(RuntimeError):
@@ -27,7 +29,7 @@ class WorkerError(RuntimeError):
 
 
 class Worker:
-    """The other end of ``torchneuron.adaptive.worker``, started when first asked and again after a
+    """The other end of ``worker.py``, started when first asked and again after a
     crash.
     """
 
@@ -64,10 +66,10 @@ class Worker:
     def _start(self) -> None:
         ours, theirs = Pipe()
         with theirs:
-            # Not under the user's working directory, whose files may hide the library's modules.
-            command = [sys.executable, "-P", "-m", "torchneuron.adaptive.worker"]
+            # Not under the user's working directory, whose files may hide the library's modules; and
+            # by its file, since its package would import PyTorch before there is a governor.
             self._process = subprocess.Popen(
-                [*command, str(theirs.fileno())],
+                [sys.executable, "-P", _WORKER, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
