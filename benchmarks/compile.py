@@ -13,8 +13,9 @@ Groups:
     warm       the first step in a process that finds what an earlier one compiled; the peer is that
                one's first step
     lengths    the GPT over ten lengths, another at every step, in a process of its own with
-               `dynamic=True`; the peer is the same with a trace for each length; with empty caches,
-               and with the programs known
+               `dynamic=True`, from the first call on; the peer is the same with a trace for each
+               length; with empty caches, with the programs known, and the steps after the first
+               of the latter, which is the one that traces
     overhead   one call of a compiled graph below TorchDynamo's guards, by its number of arguments
 """
 
@@ -158,22 +159,37 @@ def first_step(name: str, backend: str, device: str, seed: int) -> dict[str, Any
     return {"seconds": seconds, "counts": {k: metrics()[k] for k in kept} if metrics else None}
 
 
-def lengths_loop(dynamic: bool, device: str, seed: int) -> dict[str, Any]:
-    """Time a pass over ten lengths, from the first call to the last result."""
+@torch.no_grad()
+def import_compiler(device: str) -> None:
+    """Have all modules imported that a compiled call needs; either kind of trace imports some."""
     import torch._dynamo
 
+    for dynamic in (False, True):
+        torch.compile(torch.nn.LayerNorm(8).to(device), backend=device, dynamic=dynamic)(
+            torch.randn(2, 8).to(device)
+        )
+        torch._dynamo.reset()
+
+
+def lengths_loop(dynamic: bool, device: str, seed: int) -> dict[str, Any]:
+    """Time a loop over ten lengths, another at every step, from the first call to the last result."""
+    import_compiler(device)
     torch._dynamo.config.recompile_limit = 2 * LENGTHS_COUNT
+    settle = settle_of(device)
     torch.manual_seed(seed)
     model = models.GPT(models.WIDTH, models.LAYERS, models.HEADS, models.LENGTH).to(device)
     lengths = [models.LENGTH - 3 * i for i in range(LENGTHS_COUNT)]
     batches = [torch.randint(models.VOCABULARY, (models.BATCH, n)).to(device) for n in lengths]
     run = torch.compile(model, backend=device, dynamic=dynamic)
-    settle_of(device)()
+    settle()
     started = time.perf_counter()
+    ended = []
     with torch.no_grad():
         for batch in batches:
-            run(batch).sum().item()
-    return {"seconds": time.perf_counter() - started, "counts": None}
+            run(batch)
+            settle()
+            ended.append(time.perf_counter() - started)
+    return {"seconds": ended[-1], "later": ended[-1] - ended[0]}
 
 
 def lengths_cases(options: argparse.Namespace) -> list[Case]:
@@ -182,11 +198,13 @@ def lengths_cases(options: argparse.Namespace) -> list[Case]:
     for kind in ("dynamic", "static"):
         with tempfile.TemporaryDirectory(prefix="torchneuron-compile-") as caches:
             for known in ("empty caches", "known programs"):
-                times[known, kind] = child(
+                outcome = child(
                     kind, options.device, options.device, options.seed, caches, "--lengths"
-                )["seconds"]
+                )
+                times[known, kind] = outcome["seconds"]
+            times["later steps", kind] = outcome["later"]
     cases = []
-    for known in ("empty caches", "known programs"):
+    for known in ("empty caches", "known programs", "later steps"):
         ours, peer = times[known, "dynamic"], times[known, "static"]
         cases.append(Case(known, LENGTHS, ours, peer, ours / peer))
         show(cases[-1])

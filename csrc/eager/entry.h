@@ -32,9 +32,9 @@ struct Output {
 
 // One of the op's return values.
 struct Return {
-  enum class Kind : uint8_t { kOutput, kArgument, kList, kUndefined };
+  enum class Kind : uint8_t { kOutput, kArgument, kList, kUndefined, kNumber };
   Kind kind = Kind::kOutput;
-  std::vector<uint32_t> indices;  // outputs, or the argument's position
+  std::vector<uint32_t> indices;  // outputs, the argument's position, or the number itself
 };
 
 struct Entry {

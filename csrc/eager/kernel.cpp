@@ -106,6 +106,9 @@ void push_returns(const Entry& entry, size_t argument_count,
       case Return::Kind::kUndefined:
         results.emplace_back(at::Tensor());
         break;
+      case Return::Kind::kNumber:
+        results.emplace_back(static_cast<int64_t>(item.indices[0]));
+        break;
       case Return::Kind::kList: {
         c10::List<at::Tensor> list;
         list.reserve(item.indices.size());

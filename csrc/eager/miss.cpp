@@ -34,6 +34,7 @@ Return return_from(const py::tuple& item) {
   result.kind = kind == "output"     ? Return::Kind::kOutput
                 : kind == "argument" ? Return::Kind::kArgument
                 : kind == "list"     ? Return::Kind::kList
+                : kind == "number"   ? Return::Kind::kNumber
                                      : Return::Kind::kUndefined;
   result.indices = item[1].cast<std::vector<uint32_t>>();
   return result;

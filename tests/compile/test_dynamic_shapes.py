@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import counters, get_compilation_metrics
 from torch.nn import functional as F
 
 DEVICE = "neuron"
@@ -187,11 +187,12 @@ class Attentive(nn.Module):
         return self.last(x + y.transpose(1, 2).reshape(x.shape))
 
 
-def test_a_gpt_is_traced_by_aotautograd_once() -> None:
+def test_a_gpt_is_traced_once() -> None:
     torch.manual_seed(0)
     net = Attentive()
     run = torch.compile(copy.deepcopy(net).to(DEVICE), backend="neuron", dynamic=True)
     traced, captured = traces(), counters["aot_autograd"]["total"]
+    known = len(get_compilation_metrics())
     with torch.no_grad():
         for length in LENGTHS:
             ids = torch.randint(11, (6, length))
@@ -199,3 +200,10 @@ def test_a_gpt_is_traced_by_aotautograd_once() -> None:
             torch.testing.assert_close(found, net(ids), rtol=1e-4, atol=1e-5)
     assert traces() - traced == 1
     assert counters["aot_autograd"]["total"] - captured == 1
+    # TorchDynamo did not start over either, and notices another eps.
+    (traced_once,) = (m for m in get_compilation_metrics()[known:] if m.co_name == "forward")
+    assert not traced_once.restart_reasons
+    with torch.no_grad():
+        net.last.eps = run.last.eps = 0.5
+        found = run(ids.to(DEVICE)).cpu()
+        torch.testing.assert_close(found, net(ids), rtol=1e-4, atol=1e-5)

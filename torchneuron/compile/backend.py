@@ -40,7 +40,7 @@ def neuron(
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     chosen = parse(mode, options)
-    floats.specialize(gm)
+    example_inputs = floats.specialize(gm, example_inputs)
     device_interface.register()
     compilers: dict[str, Any] = {
         name: partial(_compile, kind=kind, options=chosen)

@@ -2,16 +2,19 @@
 
 Under ``dynamic=True`` TorchDynamo makes inputs of Python floats, such as a normalisation's ``eps``.
 AOTAutograd then finds, once it has traced everything, that an operator's ``float`` parameter took
-them, and has TorchDynamo start over; so everything would be traced twice. The request that it would
-make has no public form: this module is the adapter to it.
+them, and has TorchDynamo start over; so everything would be traced twice. TorchDynamo then traces as
+before, puts the constants in the place of those inputs and guards them, and calls the backend again:
+here it does so at once. Neither request has a public form: this module is the adapter to both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import TracingContext
 from torch.nn import functional as F
 
 # Their numbers are parameters of type float of an operator, not operands that a tensor could be.
@@ -30,20 +33,29 @@ _CONSTANT_PARAMETERS = frozenset(
 )
 
 
-def specialize(gm: fx.GraphModule) -> None:
-    """Ask TorchDynamo to trace again with constants in the place of such floats, if there are any.
+def specialize(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Sequence[Any]:
+    """Put constants, with guards, in the place of such floats in ``gm``; give the inputs that are left.
 
-    Raises TensorifyScalarRestartAnalysis, which TorchDynamo takes for that wish.
+    Raises TensorifyScalarRestartAnalysis, with which TorchDynamo starts over, where ``gm`` holds a copy
+    of its graph: then only a new trace can change its list of inputs.
     """
     from torch._dynamo.exc import TensorifyScalarRestartAnalysis
-    from torch._dynamo.symbolic_convert import TensorifyState
+    from torch._dynamo.symbolic_convert import InstructionTranslator, TensorifyState
 
     found = [name for name in map(_constant, gm.graph.nodes) if name is not None]
     names = [name for name in found if not TensorifyState.should_specialize(name)]
+    if not names or TracingContext.try_get() is None:
+        return example_inputs
     for name in names:
         TensorifyState.specialize(name)
-    if names:
+    output = InstructionTranslator.current_tx().output
+    if output.graph is not gm.graph:
         raise TensorifyScalarRestartAnalysis(restart_reason="floats that are constants")
+    inputs = gm.graph.find_nodes(op="placeholder")
+    output.remove_tensorify_specialized_graphargs()
+    gm.recompile()
+    left = set(gm.graph.find_nodes(op="placeholder"))
+    return [value for node, value in zip(inputs, example_inputs, strict=True) if node in left]
 
 
 def _constant(node: fx.Node) -> str | None:

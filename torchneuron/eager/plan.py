@@ -27,6 +27,9 @@ from torchneuron.program.session import flags_of
 
 _META = torch.device("meta")
 
+# Of a result that is a number: the core keeps it with 32 bits.
+_MAX_NUMBER = 1 << 32
+
 
 @dataclass(frozen=True)
 class Built:
@@ -281,6 +284,8 @@ class _Results:
             self.fresh.append(("list", indices))
         elif item is None:
             self.fresh.append(("undefined", []))
+        elif isinstance(item, int) and 0 <= item < _MAX_NUMBER:
+            self.fresh.append(("number", [item]))
         else:
             raise LoweringError(
                 str(self._planner.form.op), f"a result of type {type(item).__name__}"

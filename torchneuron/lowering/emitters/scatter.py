@@ -56,10 +56,22 @@ def scatter_flat(
     )[0]
 
 
+def _combine_block(b: Builder, x: Val, places: dict[int, Val], block: Val, combine: Combine) -> Val:
+    """``x`` with ``block``, of its rank, combined in at one place (int64) of each of some dimensions."""
+    starts: list[Val | int] = [0] * x.ndim
+    inside = []
+    for dim, place in places.items():
+        starts[dim] = start = b.reshape(place, ())
+        inside += [b.ge(start, 0), b.lt(start, x.shape[dim])]
+    return b.write_block(x, block, starts, b.all_of(*inside), combine)
+
+
 def _scatter_rows(b: Builder, x: Val, dim: int, index: Val, source: Val, combine: Combine) -> Val:
     """``x`` with slice i of ``source`` along ``dim`` combined in at ``index[i]``."""
     if index.numel == 0 or x.numel == 0:
         return x
+    if index.numel == 1:
+        return _combine_block(b, x, {dim: index}, source, combine)
     outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
     if outer > 1 and inner < _SHORTEST_ROW:
         # Slices of scattered elements: bring each together first (8 ms instead of 54 for 1 M floats).
@@ -236,7 +248,7 @@ def index_add(
 def index_copy(b: Builder, out: Any, x: Val, dim: int, index: Val, source: Val) -> Val:
     source = b.convert(source, x.dtype)
     inner = prod(x.shape[dim % max(x.ndim, 1) + 1 :])
-    if x.ndim < 2 or inner >= _SHORTEST_ROW or 0 in (index.numel, x.numel):
+    if x.ndim < 2 or inner >= _SHORTEST_ROW or index.numel <= 1 or x.numel == 0:
         return _slice_scatter(b, x, dim, index)(x, source, replace)
     # Read each element from the slice that is written there, if any: nothing is written at random.
     dim %= x.ndim
@@ -293,6 +305,12 @@ def _put_at(b: Builder, x: Val, where: Coordinates, values: Val, accumulate: boo
     wide = opmath(x.dtype) if accumulate else x.dtype
     target = b.convert(x, wide)
     updates = b.broadcast_to(b.convert(values, wide), shape)
+    combine = b.add if accumulate else replace
+    if prod(where.shape) == 1:
+        block = [1 if dim in where.dims else size for dim, size in enumerate(x.shape)]
+        places = dict(zip(where.dims, where.values, strict=True))
+        written = _combine_block(b, target, places, b.reshape(updates, block), combine)
+        return b.convert(written, x.dtype)
     rank = len(where.shape)
     window = [dim for dim in range(len(shape)) if not where.position <= dim < where.position + rank]
     dims, vectors = where.dims, where.values
@@ -306,7 +324,7 @@ def _put_at(b: Builder, x: Val, where: Coordinates, values: Val, accumulate: boo
         [target],
         b.concat([b.unsqueeze(vector, -1) for vector in vectors], -1),
         [updates],
-        b.add if accumulate else replace,
+        combine,
         window_dims=window,
         inserted=dims,
         index_map=dims,

@@ -225,6 +225,7 @@ class Core:
         if shape == x.shape:
             return x
         result = self.op1("stablehlo.reshape", [x], x.dtype, shape)
+        result.reshaped = x
         if len(self._constants) == 1:
             self._reshapes[result.ir] = (x, result)
         return result

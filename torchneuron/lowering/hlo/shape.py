@@ -96,7 +96,10 @@ class Shape(Core):
             f"limit_indices = {i64_array(list(limits))}, "
             f"strides = {i64_array(steps)}"
         )
-        return self.op1("stablehlo.slice", [x], x.dtype, shape, attrs)
+        result = self.op1("stablehlo.slice", [x], x.dtype, shape, attrs)
+        if set(steps) == {1}:
+            result.sliced = (x, tuple(starts))
+        return result
 
     def slice_dim(self, x: Val, dim: int, start: int, limit: int, step: int = 1) -> Val:
         """``slice`` of one dimension."""
@@ -121,16 +124,6 @@ class Shape(Core):
         operands = [x, *self._indices(starts)]
         return self.op1(
             "stablehlo.dynamic_slice", operands, x.dtype, sizes, f"slice_sizes = {i64_array(sizes)}"
-        )
-
-    def dynamic_update_slice(self, x: Val, update: Val, starts: Sequence[Val | int]) -> Val:
-        """``x`` with the block at ``starts`` (clamped) replaced by ``update``."""
-        if update.shape == x.shape:
-            return update
-        if 0 in update.shape:
-            return x
-        return self.op1(
-            "stablehlo.dynamic_update_slice", [x, update, *self._indices(starts)], x.dtype, x.shape
         )
 
     def concat(self, values: Sequence[Val], dim: int) -> Val:

@@ -39,6 +39,11 @@ def _untransposed(
     return source, [permutation[i] for i in contract]
 
 
+def _free(x: Val, contract: Sequence[int], batch: Sequence[int]) -> list[int]:
+    """Sizes of the dimensions that a product keeps apart."""
+    return [size for i, size in enumerate(x.shape) if i not in contract and i not in batch]
+
+
 def _dims_attr(name: str, kind: str, fields: dict[str, Sequence[int] | int]) -> str:
     """``name = #stablehlo.kind<field = [..], ...>`` without the empty fields."""
     parts = []
@@ -217,13 +222,15 @@ class Structured(Maths):
         """
         x, contract_x = _untransposed(x, contract[0], batch[0])
         y, contract_y = _untransposed(y, contract[1], batch[1])
+        free_x = _free(x, contract_x, batch[0])
+        free_y = _free(y, contract_y, batch[1])
+        shape = [*(x.shape[i] for i in batch[0]), *free_x, *free_y]
+        if batch[0] and math.prod(free_x) == 1 and list(contract_y) == [y.ndim - 1]:
+            # Of one row and stacked matrices XLA:CPU moves the right operand through memory so that its
+            # rows are contracted; on the left they are as they lie.
+            x, y, batch = y, x, (batch[1], batch[0])
+            contract_x, contract_y, free_x, free_y = contract_y, contract_x, free_y, free_x
         contract = (contract_x, contract_y)
-        free_x = [
-            size for i, size in enumerate(x.shape) if i not in contract[0] and i not in batch[0]
-        ]
-        free_y = [
-            size for i, size in enumerate(y.shape) if i not in contract[1] and i not in batch[1]
-        ]
         numbers = _dims_attr(
             "dot_dimension_numbers",
             "dot",
@@ -234,8 +241,9 @@ class Structured(Maths):
                 "rhs_contracting_dimensions": contract[1],
             },
         )
-        shape = [*(x.shape[i] for i in batch[0]), *free_x, *free_y]
-        return self.op1("stablehlo.dot_general", [x, y], dtype or x.dtype, shape, numbers)
+        given = [*(x.shape[i] for i in batch[0]), *free_x, *free_y]
+        product = self.op1("stablehlo.dot_general", [x, y], dtype or x.dtype, given, numbers)
+        return self.reshape(product, shape)
 
     def convolution(
         self,
