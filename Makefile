@@ -16,7 +16,7 @@ CXX_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.cc' -o -name '*.h')
 CXX_TESTS   := $(wildcard tests/csrc/*.cc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-windows zoo conformance lint format sanitize bench clean
+.PHONY: help build demo test test-windows zoo conformance scoreboard roads lint format sanitize bench clean
 
 help:
 	@echo "make demo      run the demonstration"
@@ -24,6 +24,8 @@ help:
 	@echo "make test-windows  run the eager tests twice in a process that fuses whatever it can"
 	@echo "make zoo       run the tests of all models, which are too long for every change"
 	@echo "make conformance  run all of PyTorch's op_db under torch.compile (resumes where it was stopped)"
+	@echo "make scoreboard  run all of PyTorch's databases and write docs/scoreboard.* (resumes; OPTIONS=--quick)"
+	@echo "make roads     write docs/roads.csv: where each operator is handled"
 	@echo "make lint      check style and types"
 	@echo "make format    put the style right"
 	@echo "make sanitize  run the C++ tests with the address and undefined-behaviour sanitizers"
@@ -87,6 +89,12 @@ zoo: $(STAMPS)/build
 
 conformance: $(STAMPS)/build
 	TORCHNEURON_CACHE_DIR=build/test-programs $(BIN)/python -m tests.conformance.compiled
+
+scoreboard: $(STAMPS)/build
+	TORCHNEURON_CACHE_DIR=build/test-programs $(BIN)/python -m tests.conformance.scoreboard $(OPTIONS)
+
+roads: $(STAMPS)/build
+	$(BIN)/python -m tests.conformance.roads
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Compares what a sample gives on the device with what it gives on the CPU."""
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ class Case:
     expected: Any
     after: Inputs
     random: bool
+    # What PyTorch's tests compare of the results: all, or what is well-defined of them.
+    process: Callable[[Any], Any] = lambda results: results
+    # Absolute and relative; PyTorch's defaults if None.
+    tolerance: tuple[float, float] | None = None
+    # Whether the device's inputs have gaps.
+    noncontiguous: bool = False
 
 
 def apply(function: Callable[..., Any], inputs: Inputs) -> Any:
@@ -47,6 +54,8 @@ def to_device(value: Any, device: str) -> Any:
         if isinstance(item, torch.Tensor):
             moved = item.detach().clone() if device == "cpu" else item.detach().to(device)
             return moved.requires_grad_(item.requires_grad)
+        if isinstance(item, torch.nn.Module):
+            return copy.deepcopy(item).to(device)
         return torch.device(device) if isinstance(item, torch.device) or item == "cpu" else item
 
     return tree_map(move, value)
@@ -81,11 +90,11 @@ def judge(
     ``differences`` are those that are right, by op.
     """
     try:
-        compare(_tensors(after), _tensors(case.after), not case.random)
+        compare(_tensors(after), _tensors(case.after), not case.random, case.tolerance)
     except AssertionError as error:
         return f"inputs after the call: {error}"
     try:
-        compare(actual, case.expected, not case.random)
+        compare(actual, case.expected, not case.random, case.tolerance)
         return ""
     except AssertionError as error:
         difference = differences.get(case.op)
@@ -102,8 +111,13 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def compare(actual: Any, expected: Any, exact: bool = True) -> None:
-    """Raise AssertionError unless the results agree by PyTorch's default tolerances.
+def compare(
+    actual: Any,
+    expected: Any,
+    exact: bool = True,
+    tolerance: tuple[float, float] | None = None,
+) -> None:
+    """Raise AssertionError unless the results agree, by PyTorch's default tolerances if none is given.
 
     Without ``exact`` only structure, shapes and dtypes must agree.
     """
@@ -114,7 +128,8 @@ def compare(actual: Any, expected: Any, exact: bool = True) -> None:
             found, wanted = (a.shape, a.dtype), (e.shape, e.dtype)
             assert found == wanted, f"{found} instead of {wanted}"
             if exact and not e.is_sparse:
-                torch.testing.assert_close(a.cpu(), e, equal_nan=True)
+                atol, rtol = tolerance or (None, None)
+                torch.testing.assert_close(a.cpu(), e, atol=atol, rtol=rtol, equal_nan=True)
         elif exact:
             assert a == e or (a != a and e != e), (a, e)
 

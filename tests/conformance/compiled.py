@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import select
-import subprocess
 import sys
 import warnings
 from collections import Counter
@@ -22,7 +20,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import IO, Any
+from typing import Any
+
+from tests.conformance import workers
+from tests.conformance.workers import serve
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "build" / "conformance" / "compiled.jsonl"
@@ -73,11 +74,10 @@ def run_op(name: str) -> Row:
             return Row(name, "eager", "no sample that the CPU can run")
         if not reason:
             return Row(name, "ok")
-        eager = sweep.run_op(op, dtype, 1, backward=True)
+        eager = sweep.run_op(op, dtype, 1, sweep.widest(op, dtype))
         if eager.status not in ("native", "fallback"):
             return Row(name, "eager", f"{eager.status}: {eager.reason}")
-        differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-        if differentiable and not _attempt(op, dtype, backward=False):
+        if sweep.differentiable(op, dtype) and not _attempt(op, dtype, backward=False):
             return Row(name, "forward", reason)
         return Row(name, "none", reason)
     finally:
@@ -90,14 +90,22 @@ def _attempt(op: Any, dtype: Any, *, backward: bool) -> str | None:
 
     from tests.conformance.compare import UNWRITTEN, judge
     from tests.conformance.differences import COMPILED
-    from tests.conformance.sweep import cases, forward_and_backward, on_device
+    from tests.conformance.sweep import (
+        Aspect,
+        cases,
+        forward,
+        forward_and_backward,
+        on_device,
+        widest,
+    )
 
     torch._dynamo.reset()
-    case = next(cases(op, dtype, 1, backward, False), None)
+    aspect = widest(op, dtype) if backward else Aspect.FORWARD
+    case = next(cases(op, dtype, 1, aspect), None)
     if case is None:
         return None
     compiled = torch.compile(_plain(op.op), backend="neuron", fullgraph=True)
-    function = forward_and_backward(compiled) if backward else compiled
+    function = (forward_and_backward if backward else forward)(compiled, case.process)
     try:
         if case.random:
             # The values are those that the device draws without torch.compile.
@@ -150,57 +158,22 @@ def _describe(error: BaseException) -> str:
 # ---- many ops, in workers
 
 
-def work(names: Sequence[str]) -> None:
-    """Run the ops and print a row for each as a line of JSON."""
+def work() -> None:
+    """Answer names of ops with their rows."""
     from torchneuron.settings import settings
 
     warnings.simplefilter("ignore")
     settings.fallback = "allow"
-    rows, sys.stdout = sys.stdout, sys.stderr
-    for name in names:
-        print(json.dumps(asdict(run_op(name))), file=rows, flush=True)
+    serve(lambda name: asdict(run_op(name)))
 
 
 def run_all(names: Sequence[str], timeout: float) -> Iterator[Row]:
-    """A row for each op; a worker that dies or takes too long over one gives way to a new one."""
-    left = list(names)
-    while left:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "tests.conformance.compiled", "--work"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,  # a line that waits in a buffer would not wake select
-        )
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        # So many at a time, since memory that compilers keep adds up.
-        chunk = left[:_CHUNK]
-        worker.stdin.write(json.dumps(chunk).encode())
-        worker.stdin.close()
-        try:
-            for name in chunk:
-                row = _next_row(worker.stdout, timeout)
-                left.pop(0)
-                if isinstance(row, str):
-                    yield Row(name, "none", row)
-                    break
-                yield row
-        finally:
-            worker.kill()
-            worker.wait()
-
-
-_CHUNK = 80
-
-
-def _next_row(lines: IO[bytes], timeout: float) -> Row | str:
-    ready, _, _ = select.select([lines], [], [], timeout)
-    if not ready:
-        return f"takes longer than {timeout:g} s"
-    line = lines.readline()
-    return Row(**json.loads(line)) if line else "the process dies"
+    """A row for each op."""
+    for name, answer in workers.run_all("tests.conformance.compiled", names, timeout):
+        if isinstance(answer, workers.WorkerDied):
+            yield Row(name, "none", str(answer))
+        else:
+            yield Row(**answer)
 
 
 def all_names() -> list[str]:
@@ -252,7 +225,7 @@ def main() -> int:
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
-        work(json.load(sys.stdin))
+        work()
         return 0
     warnings.simplefilter("ignore")
     names = [name for name in all_names() if re.search(args.ops, name)]

@@ -1,8 +1,8 @@
-"""What the slice of op_db in expected.json is expected to do, and how to write it anew.
+"""What the slice of the scoreboard in expected.json is expected to do, and how to write it anew.
 
     python -m tests.conformance.expected
 
-Runs the ops that expected.json lists; the reasons of fallbacks that stay are kept.
+Runs the rows that expected.json lists; the reasons of those that stay as they are are kept.
 """
 
 import json
@@ -10,38 +10,33 @@ import sys
 import warnings
 from pathlib import Path
 
-import torch
+from tests.conformance.scoreboard.tasks import Result, Task, run
 
-Expected = dict[str, dict[str, dict[str, str]]]
+# "database aspect dtype" -> op -> status, and after a colon the reason.
+Expected = dict[str, dict[str, str]]
 
-# Dtypes of which the gradients are compared as well.
-BACKWARD = frozenset({"float32"})
 _FILE = Path(__file__).with_name("expected.json")
 
 
 def read() -> Expected:
-    """dtype -> family -> op -> "native" or "fallback: reason"."""
+    """The slice, by database, aspect and dtype."""
     content: Expected = json.loads(_FILE.read_text())
     return content
 
 
-def _now(name: str, dtype: str, before: str) -> str:
-    from tests.conformance.sweep import ops, run_op
+def run_row(group: str, op: str) -> Result:
+    """What the first sample of a row comes to now."""
+    database, rest = group.split(" ", 1)
+    aspect, dtype = rest.rsplit(" ", 1)
+    return run(Task(database, op, dtype, aspect), 1, "strict")
 
-    row = run_op(ops()[name], getattr(torch, dtype), 1, backward=dtype in BACKWARD)
-    if row.status not in ("native", "fallback"):
-        raise ValueError(f"{name} of {dtype}: {row.status}: {row.reason}")
+
+def _now(group: str, op: str, before: str) -> str:
+    row = run_row(group, op)
     if row.status == before.partition(":")[0]:
         return before
-    print(f"{dtype} {name}: {row.status} {row.reason}", flush=True)
-    return "native" if row.status == "native" else f"fallback: {_reasons(row.reason)}"
-
-
-def _reasons(names: str) -> str:
-    """The reasons that the backend gives for these ops."""
-    events = torch.neuron.metrics()["fallback_events"]
-    found = {event["op"]: event["reason"] for event in events if event["op"] in names.split(", ")}
-    return "; ".join(f"{op}: {reason}" for op, reason in sorted(found.items()))
+    print(f"{group} {op}: {row.status} {row.reason}", flush=True)
+    return f"{row.status}: {row.reason}" if row.reason else row.status
 
 
 def main() -> int:
@@ -50,11 +45,8 @@ def main() -> int:
     settings.fallback = "allow"
     warnings.simplefilter("ignore")
     content = {
-        dtype: {
-            family: {name: _now(name, dtype, before) for name, before in listed.items()}
-            for family, listed in families.items()
-        }
-        for dtype, families in read().items()
+        group: {op: _now(group, op, before) for op, before in sorted(listed.items())}
+        for group, listed in sorted(read().items())
     }
     _FILE.write_text(json.dumps(content, indent=1) + "\n")
     return 0

@@ -1,38 +1,61 @@
-"""Runs op_db samples on the device and on the CPU and says per op: native, fallback, wrong or error.
+"""Runs PyTorch's samples of an op on the device and on the CPU, and says what became of them.
 
-    python -m tests.conformance.sweep [--dtype float32] [--samples 2] [--ops regex] [--backward]
-                                      [--variants] [--json FILE]
-
-A row per op; the fallback column comes from the backend's own counters.
+A row for each op, dtype and aspect; whether anything fell back comes from the backend's own counters.
 """
 
-import argparse
-import json
-import re
-import sys
-import warnings
+import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from itertools import islice
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo
-from torch.utils._pytree import tree_leaves
+from torch.autograd import forward_ad as forward_mode
+from torch.testing._internal.common_methods_invocations import (
+    foreach_binary_op_db,
+    foreach_other_op_db,
+    foreach_pointwise_op_db,
+    foreach_reduce_op_db,
+    foreach_unary_op_db,
+    op_db,
+)
+from torch.testing._internal.common_utils import noncontiguous_like
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.conformance.compare import Case, apply, draws, judge, to_device
-from torchneuron.settings import settings
+from tests.conformance.compare import UNWRITTEN, Case, apply, compare, draws, judge, to_device
+from tests.conformance.tolerances import tolerance_of
 
 # Arguments that PyTorch wants on the CPU, whatever the device.
 _HOST_ARGUMENTS = {"tensor_split": 0}
+# What op_db's random ops set, where op_db can.
+SEED = 42
+
+Process = Callable[[Any], Any]
+Function = Callable[..., Any]
+
+
+class Aspect(StrEnum):
+    """What of an op is run."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    FORWARD_AD = "forward-mode AD"
+    IN_PLACE = "in-place"
+    OUT = "out="
+    NONCONTIGUOUS = "non-contiguous"
+    ERRORS = "error inputs"
 
 
 @dataclass
 class Row:
-    """What became of one op."""
+    """What became of one op.
+
+    ``status`` is "native", "fallback", "wrong", "error", or "no sample" if the CPU can run none.
+    """
 
     op: str
     status: str
@@ -51,6 +74,57 @@ def ops() -> dict[str, OpInfo]:
     return {name_of(op): op for op in op_db}
 
 
+@cache
+def foreach_ops() -> dict[str, OpInfo]:
+    """The databases of operators on lists of tensors, by name."""
+    found = (
+        *foreach_unary_op_db,
+        *foreach_binary_op_db,
+        *foreach_pointwise_op_db,
+        *foreach_reduce_op_db,
+        *foreach_other_op_db,
+    )
+    return {name_of(op): op for op in found}
+
+
+def differentiable(op: OpInfo, dtype: torch.dtype) -> bool:
+    """Whether the op has gradients of this dtype."""
+    return op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+
+
+def widest(op: OpInfo, dtype: torch.dtype) -> Aspect:
+    """The backward, which has the forward in it, where the op has one."""
+    return Aspect.BACKWARD if differentiable(op, dtype) else Aspect.FORWARD
+
+
+def aspects(op: OpInfo, dtype: torch.dtype) -> list[Aspect]:
+    """What there is to run of an op with inputs of this dtype."""
+    is_foreach = op.name.startswith("_foreach")
+    has = {
+        Aspect.FORWARD: True,
+        Aspect.BACKWARD: differentiable(op, dtype),
+        Aspect.FORWARD_AD: op.supports_forward_ad and differentiable(op, dtype),
+        Aspect.IN_PLACE: op.get_inplace() is not None,
+        # Of the databases of lists, the flag says something else.
+        Aspect.OUT: op.supports_out and not is_foreach,
+        Aspect.NONCONTIGUOUS: not is_foreach
+        and not _is_skipped(op, "test_noncontiguous_samples", dtype),
+    }
+    return [aspect for aspect, there_is in has.items() if there_is]
+
+
+def _is_skipped(op: OpInfo, test: str, dtype: torch.dtype) -> bool:
+    """Whether PyTorch's database says that a test asks too much of the op, whatever the device."""
+    return any(
+        decorator is unittest.expectedFailure
+        or getattr(decorator, "__qualname__", "") == "skip.<locals>.decorator"
+        for decorator in op.get_decorators("TestCommon", test, "", dtype, {})
+    )
+
+
+# ---- what to run
+
+
 def gradients(outputs: Any, inputs: Any) -> list[Any]:
     """Gradients of the outputs' sums by the inputs that ask for them."""
     leaves = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor) and t.requires_grad]
@@ -61,34 +135,58 @@ def gradients(outputs: Any, inputs: Any) -> list[Any]:
     return list(torch.autograd.grad(results, leaves, ones, allow_unused=True))
 
 
-def forward(op: OpInfo) -> Callable[..., Any]:
+def forward(op: Function, process: Process) -> Function:
     """The op itself."""
-    return lambda input, *args, **kwargs: op(input, *args, **kwargs)
+    return lambda *args, **kwargs: process(op(*args, **kwargs))
 
 
-def forward_and_backward(op: OpInfo) -> Callable[..., Any]:
+def forward_and_backward(op: Function, process: Process) -> Function:
     """The op's results and their gradients."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        results = op(*args, **kwargs)
+        results = process(op(*args, **kwargs))
         return results, gradients(results, (args, kwargs))
 
     return run
 
 
-def in_place(op: OpInfo) -> Callable[..., Any]:
-    """The op's in-place variant, on a copy that is not all of its storage."""
+def forward_ad(op: Function, process: Process) -> Function:
+    """The op's results and their tangents, each for an input's tangent that is not constant."""
 
-    def run(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        room = torch.zeros((3, *input.shape), dtype=input.dtype, device=input.device)
-        target = room[1].copy_(input)
-        result = op.get_inplace()(target, *args, **kwargs)
-        return result, room
+    def dual(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor) or not item.requires_grad:
+            return item
+        tangent = torch.linspace(0.5, 1.5, item.numel()).reshape(item.shape)
+        return forward_mode.make_dual(item.detach(), tangent.to(item.device, item.dtype, copy=True))
+
+    def parts(item: Any) -> Any:
+        return tuple(forward_mode.unpack_dual(item)) if isinstance(item, torch.Tensor) else item
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with forward_mode.dual_level():
+            args, kwargs = tree_map(dual, (args, kwargs))
+            return tree_map(parts, process(op(*args, **kwargs)))
 
     return run
 
 
-def with_out(op: OpInfo) -> Callable[..., Any]:
+def in_place(op: OpInfo) -> Function:
+    """The op's in-place variant, on copies that are not all of their storages."""
+
+    def room(item: torch.Tensor) -> torch.Tensor:
+        around = torch.zeros((3, *item.shape), dtype=item.dtype, device=item.device)
+        around[1].copy_(item)
+        return around
+
+    def run(input: Any, *args: Any, **kwargs: Any) -> Any:
+        rooms = tree_map(room, input)
+        result = op.get_inplace()(tree_map(lambda around: around[1], rooms), *args, **kwargs)
+        return result, rooms
+
+    return run
+
+
+def with_out(op: OpInfo) -> Function:
     """The op with ``out=`` tensors: empty ones, and ones that are not dense.
 
     On the CPU only its results: some of its kernels (gelu) write past the strides.
@@ -108,44 +206,69 @@ def with_out(op: OpInfo) -> Callable[..., Any]:
     return run
 
 
-def functions(op: OpInfo, dtype: torch.dtype, backward: bool, variants: bool) -> list[Any]:
-    """What to run of an op."""
-    differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-    chosen = [forward_and_backward(op) if backward and differentiable else forward(op)]
-    if variants and op.get_inplace() is not None:
-        chosen.append(in_place(op))
-    if variants and op.supports_out:
-        chosen.append(with_out(op))
-    return chosen
+def function_of(op: OpInfo, aspect: Aspect, process: Process) -> Function:
+    """A function of a sample's inputs that shows an aspect of the op."""
+    match aspect:
+        case Aspect.BACKWARD:
+            return forward_and_backward(op, process)
+        case Aspect.FORWARD_AD:
+            return forward_ad(op, process)
+        case Aspect.IN_PLACE:
+            return in_place(op)
+        case Aspect.OUT:
+            return with_out(op)
+        case _:
+            return forward(op, process)
 
 
-def cases(
-    op: OpInfo, dtype: torch.dtype, limit: int, backward: bool, variants: bool
-) -> Iterator[Case]:
-    """The first ``limit`` samples that the CPU can run."""
-    for position, function in enumerate(functions(op, dtype, backward, variants)):
-        found = _cases(op, function, dtype, backward and not position)
-        yield from islice(found, limit)
+def cases(op: OpInfo, dtype: torch.dtype, limit: int, aspect: Aspect) -> Iterator[Case]:
+    """The first ``limit`` samples that the CPU can run; all of them if it is 0."""
+    return islice(_cases(op, dtype, aspect), limit or None)
 
 
-def _cases(
-    op: OpInfo, function: Callable[..., Any], dtype: torch.dtype, backward: bool
-) -> Iterator[Case]:
-    grad = backward and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+def _cases(op: OpInfo, dtype: torch.dtype, aspect: Aspect) -> Iterator[Case]:
+    grad = aspect in (Aspect.BACKWARD, Aspect.FORWARD_AD) and differentiable(op, dtype)
+    tolerance = tolerance_of(op, dtype)
     for sample in op.sample_inputs("cpu", dtype, requires_grad=grad):
-        inputs = (sample.input, sample.args, sample.kwargs)
-        try:
-            after = to_device(inputs, "cpu")
-            expected = apply(function, after)
-            random = draws(op.name, function, inputs)
-        except Exception:
-            continue
-        yield Case(name_of(op), function, inputs, expected, after, random)
+        case = _case(op, sample, aspect)
+        if case is not None:
+            case.tolerance = tolerance
+            yield case
+
+
+def _case(op: OpInfo, sample: SampleInput, aspect: Aspect) -> Case | None:
+    """The sample with what it gives on the CPU; None if the CPU cannot run it."""
+    if aspect is Aspect.IN_PLACE and sample.broadcasts_input:
+        return None
+    process = sample.output_process_fn_grad
+    function = function_of(op, aspect, process)
+    inputs = (sample.input, sample.args, sample.kwargs)
+    try:
+        after = to_device(inputs, "cpu")
+        expected = apply(function, after)
+        random = draws(op.name, function, inputs)
+    except Exception:
+        return None
+    return Case(
+        name_of(op),
+        function,
+        inputs,
+        expected,
+        after,
+        random,
+        process,
+        noncontiguous=aspect is Aspect.NONCONTIGUOUS,
+    )
+
+
+# ---- on the device
 
 
 def on_device(case: Case) -> tuple[Any, Any]:
     """What the case gives on the device, and the inputs after it."""
     first, args, kwargs = to_device(case.inputs, "neuron")
+    if case.noncontiguous:
+        first, args, kwargs = tree_map(_spread, (first, args, kwargs))
     if case.op in _HOST_ARGUMENTS:
         position = _HOST_ARGUMENTS[case.op]
         args = (*args[:position], case.inputs[1][position], *args[position + 1 :])
@@ -154,58 +277,78 @@ def on_device(case: Case) -> tuple[Any, Any]:
     return result, (first, args, kwargs)
 
 
+def _spread(item: Any) -> Any:
+    return noncontiguous_like(item) if isinstance(item, torch.Tensor) else item
+
+
 def fallbacks() -> Counter[str]:
     """Calls that went to the CPU, by op."""
     return Counter(torch.neuron.metrics()["fallbacks"])
 
 
-def run_op(
-    op: OpInfo, dtype: torch.dtype, limit: int, backward: bool = False, variants: bool = False
-) -> Row:
-    """Run ``limit`` samples of an op on the device and compare them with the CPU."""
-    name = name_of(op)
+def run_op(op: OpInfo, dtype: torch.dtype, limit: int, aspect: Aspect = Aspect.FORWARD) -> Row:
+    """Run ``limit`` samples of an op (0 for all) on the device and compare them with the CPU."""
+    return run_cases(name_of(op), cases(op, dtype, limit, aspect))
+
+
+def run_cases(name: str, found: Iterator[Case]) -> Row:
+    """Run cases until one is not right."""
     before = fallbacks()
     count = 0
-    for case in cases(op, dtype, limit, backward, variants):
+    for case in found:
         count += 1
         try:
-            actual, after = on_device(case)
+            wrong = _run_case(case)
         except Exception as error:
             return Row(name, "error", count, f"{type(error).__name__}: {str(error)[:300]}")
-        wrong = judge(case, actual, after)
         if wrong:
             return Row(name, "wrong", count, wrong[:300].replace("\n", " "))
     if not count:
         return Row(name, "no sample", 0)
+    return _right(name, count, before)
+
+
+def _run_case(case: Case) -> str:
+    """Empty if the case is right on the device, else what is wrong."""
+    torch.manual_seed(SEED)
+    actual, after = on_device(case)
+    wrong = judge(case, actual, after)
+    if wrong or not case.random or UNWRITTEN.search(case.op):
+        return wrong
+    torch.manual_seed(SEED)
+    again, _ = on_device(case)
+    try:
+        compare(again, _on_cpu(actual), tolerance=(0, 0))
+    except AssertionError as error:
+        return f"other numbers with the same seed: {error}"
+    return ""
+
+
+def _on_cpu(value: Any) -> Any:
+    return tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def run_error_inputs(op: OpInfo) -> Row:
+    """Run the inputs that an op refuses: each must raise what PyTorch's database says."""
+    name = name_of(op)
+    before = fallbacks()
+    count = 0
+    for count, wanted in enumerate(op.error_inputs("neuron"), 1):
+        sample = wanted.sample_input
+        try:
+            op(sample.input, *sample.args, **sample.kwargs)
+            torch.neuron.synchronize()
+        except wanted.error_type:
+            continue
+        except Exception as error:
+            found = f"{type(error).__name__}: {str(error)[:200]}"
+        else:
+            found = "nothing"
+        problem = f"raises {found} instead of {wanted.error_type}: {wanted.error_regex}"
+        return Row(name, "wrong", count, problem[:300])
+    return _right(name, count, before) if count else Row(name, "no sample", 0)
+
+
+def _right(name: str, count: int, before: Counter[str]) -> Row:
     fell_back = fallbacks() - before
     return Row(name, "fallback" if fell_back else "native", count, ", ".join(sorted(fell_back)))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--samples", type=int, default=2)
-    parser.add_argument("--ops", default="", help="only ops whose name this regex matches")
-    parser.add_argument("--backward", action="store_true")
-    parser.add_argument("--variants", action="store_true", help="in-place and out= too")
-    parser.add_argument("--json", default="")
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    settings.fallback = "allow"
-    dtype = getattr(torch, args.dtype)
-    rows = []
-    for name, op in ops().items():
-        if not re.search(args.ops, name) or dtype not in op.supported_dtypes("cpu"):
-            continue
-        row = run_op(op, dtype, args.samples, args.backward, args.variants)
-        rows.append(row)
-        print(f"{row.status:9} {row.op} {row.reason}", flush=True)
-    print(Counter(row.status for row in rows), file=sys.stderr)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump([asdict(row) for row in rows], file, indent=1)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
