@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("eager", "warm_process", "compile")
+BENCHMARKS = ("eager", "warm_process", "compile", "lowering")
 
 
 def main() -> int:

@@ -1,17 +1,23 @@
-"""Lists the ATen ops that PyTorch's op_db reaches, forward and backward, and have no road to StableHLO.
+"""Writes docs/roads.csv: where each ATen operator is handled.
 
-    python tests/conformance/roads.py [--ops regex] [--samples 3] [--dtype float32] [--roads]
+    python -m tests.conformance.roads [--ops REGEX] [--samples 1] [--missing]
 
-Runs the samples on the CPU, on which PyTorch takes composite ops apart as it does for the device, and looks each op
-up in the registry; nothing is lowered. `--roads` lists the ops that have a road too, with the road.
+The operators are those that the registry names, and those that PyTorch's op_db reaches, forward and backward: its
+samples are run on the CPU, on which PyTorch takes composite ops apart as it does for the device; nothing is lowered.
+A road is "emitter", "decomposition" (ours, or PyTorch's), "torch-mlir", "composite" (of several programs), "view",
+"core" (a C++ kernel that makes or copies memory) or "fallback" (the CPU). With --missing it only prints the operators that fall back.
 """
 
 import argparse
+import csv
+import inspect
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +27,14 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from torchneuron.eager import composites
 from torchneuron.eager.functional import functional_form
 from torchneuron.lowering import road
+from torchneuron.lowering.registry import registered
+
+_ROOT = Path(__file__).parents[2]
+_TABLE = _ROOT / "docs" / "roads.csv"
+_CORE = "csrc/eager/tensor_ops.cpp"
 
 
 class Collector(TorchDispatchMode):
@@ -52,11 +64,6 @@ def reach(info: OpInfo, dtype: torch.dtype, count: int) -> set[OpOverload]:
     with collector, suppress(Exception):
         for sample in samples(info, dtype, count):
             results = info.op(sample.input, *sample.args, **sample.kwargs)
-            if info.inplace_variant is not None and not info.supports_inplace_autograd:
-                with suppress(Exception), torch.no_grad():
-                    info.inplace_variant(
-                        sample.input.detach().clone(), *sample.args, **sample.kwargs
-                    )
             totals = [
                 leaf
                 for leaf in tree_leaves(results)
@@ -67,34 +74,86 @@ def reach(info: OpInfo, dtype: torch.dtype, count: int) -> set[OpOverload]:
     return collector.ops
 
 
-def road_of(op: OpOverload) -> str | None:
+def reached(regex: str, count: int) -> dict[OpOverload, set[str]]:
+    """Every op that op_db reaches with float32, and by which of its entries."""
+    users: dict[OpOverload, set[str]] = defaultdict(set)
+    for info in op_db:
+        if re.search(regex, info.name) and torch.float32 in info.supported_dtypes("cpu"):
+            for op in reach(info, torch.float32, count):
+                users[op].add(info.formatted_name)
+    return users
+
+
+@cache
+def core_ops() -> frozenset[str]:
+    """What the C++ core has kernels of its own for: factories, copies, and what changes a tensor's storage."""
+    source = (_ROOT / _CORE).read_text()
+    return frozenset(re.findall(r'm\.impl\("([^"]+)"', source))
+
+
+def road_of(op: OpOverload) -> str:
     """The road of the op, or of what the eager layer makes of one that mutates its arguments."""
+    if op.is_view:
+        return "view"
+    if op.name().removeprefix("aten::") in core_ops():
+        return "core"
+    if str(op) in composites.names():
+        return "composite"
     form = functional_form(op)
-    return road(form.op) if form is not None else None
+    found = road(form.op) if form is not None else None
+    if found is not None:
+        return found
+    explicit = torch._C.DispatchKey.CompositeExplicitAutograd
+    return "composite" if op.has_kernel_for_dispatch_key(explicit) else "fallback"
+
+
+def _place(function: Callable[..., Any] | None) -> str:
+    """The file that handles an op, from the root of the repository."""
+    file = inspect.getsourcefile(inspect.unwrap(function)) if inspect.isfunction(function) else None
+    path = Path(file) if file is not None else Path("/")
+    return str(path.relative_to(_ROOT)) if path.is_relative_to(_ROOT) else "PyTorch"
+
+
+def table(regex: str, count: int) -> list[tuple[str, str, str, str]]:
+    """Op, road, place and the first entries of op_db that reach it."""
+    known = registered()
+    rows = {name: (name, way, _place(function), "") for name, (way, function) in known.items()}
+    for op, users in reached(regex, count).items():
+        name = str(op)
+        some = " ".join(sorted(users)[:3])
+        if name in rows:
+            rows[name] = (*rows[name][:3], some)
+            continue
+        way = road_of(op)
+        form = functional_form(op)
+        handled = rows.get(str(form.op)) if form is not None else None
+        place = handled[2] if handled else ("PyTorch" if way in ("composite", "view") else "")
+        if name in composites.names():
+            place = _place(composites.find)
+        rows[name] = (name, way, _CORE if way == "core" else place, some)
+    return [rows[name] for name in sorted(rows)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--ops", default="", help="only op_db entries whose name this regex matches"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--roads", action="store_true", help="list the ops with a road, too")
+    parser.add_argument("--ops", default="", help="only entries of op_db that this regex matches")
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument(
+        "--missing", action="store_true", help="print what falls back, write nothing"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    dtype = getattr(torch, options.dtype)
-    users: dict[OpOverload, list[str]] = defaultdict(list)
-    for info in op_db:
-        if re.search(options.ops, info.name) and dtype in info.supported_dtypes("cpu"):
-            for op in reach(info, dtype, options.samples):
-                users[op].append(info.formatted_name)
-    roads = {op: road_of(op) for op in users}
-    for op in sorted(users, key=str):
-        if options.roads or roads[op] is None:
-            print(f"{op!s:60} {roads[op] or '-':14} {', '.join(sorted(set(users[op]))[:4])}")
-    missing = sum(1 for found in roads.values() if found is None)
-    print(f"{len(roads)} ops reached, {missing} without a road")
+    rows = table(options.ops, options.samples)
+    if options.missing:
+        print("\n".join(f"{op:60} {users}" for op, way, _, users in rows if way == "fallback"))
+        return
+    with _TABLE.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("op", "road", "file", "reached by op_db's"))
+        writer.writerows(rows)
+    print(f"{len(rows)} operators in {_TABLE.relative_to(_ROOT)}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,11 @@ def find(call: Call) -> Composite | None:
     return entry[1] if entry is not None and entry[0](call) else None
 
 
+def names() -> frozenset[str]:
+    """The ops that have a composite, for some of their calls at least."""
+    return frozenset(_table)
+
+
 def mutates_in_secret(call: Call) -> bool:
     """``native_batch_norm`` updates running statistics in training, without its schema saying so."""
     return bool(call.args[5]) and isinstance(call.args[3], TensorArgument)

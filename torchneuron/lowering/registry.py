@@ -272,6 +272,18 @@ def road(op: OpOverload) -> str | None:
     return "decomposition" if is_composite(op) else None
 
 
+def registered() -> dict[str, tuple[str, Callable[..., Any] | None]]:
+    """Every operator that the registry names: its road, and the function that is registered for it."""
+    load()
+    found: dict[str, tuple[str, Callable[..., Any] | None]] = dict.fromkeys(
+        _torch_mlir, ("torch-mlir", None)
+    )
+    found |= {name: ("decomposition", d.function) for name, d in _decompositions.items()}
+    found |= {name: ("emitter", e.function) for name, e in _emitters.items()}
+    found |= {name: ("higher-order", h.function) for name, h in _higher_order.items()}
+    return found
+
+
 @cache
 def dynamic_args(op: OpOverload) -> frozenset[str]:
     """Names of the arguments whose numbers may be operands of the program; all others are part of
