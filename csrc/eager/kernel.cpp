@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 
 #include "eager/fallback.h"
+#include "eager/lazy.h"
 #include "eager/miss.h"
 #include "eager/scalars.h"
 #include "runtime/allocator.h"
@@ -200,6 +201,9 @@ at::Tensor make_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::Sc
 
 void run(Operator& op, torch::jit::Stack& stack) {
   op.ensure_policy();
+  if (op.precheck() != nullptr) {
+    op.precheck()(torch::jit::last(stack, op.arguments().size()));
+  }
   // Twice round at most after a resize of each `out=`, once after moving index tensors.
   for (int attempt = 0; attempt < 64; ++attempt) {
     Signature signature;
@@ -207,6 +211,10 @@ void run(Operator& op, torch::jit::Stack& stack) {
     if (!signature.host_tensors.empty()) {
       adopt_host_tensors(op, stack, signature);
       continue;
+    }
+    if (!signature.lazy_tensors.empty()) {
+      run_resolved(op, stack, signature);
+      return;
     }
     const size_t hash = signature.hash();
     EntryPtr entry = signature.cacheable ? op.table().find(signature, hash) : nullptr;

@@ -52,7 +52,7 @@ Registry& registry() {
 }  // namespace
 
 Operator::Operator(const c10::OperatorHandle& handle)
-    : handle_(handle), name_(c10::toString(handle.operator_name())) {
+    : handle_(handle), name_(c10::toString(handle.operator_name())), precheck_(precheck_of(name_)) {
   for (const c10::Argument& argument : handle.schema().arguments()) {
     arguments_.push_back(policy_of(argument));
   }

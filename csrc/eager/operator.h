@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "eager/entry.h"
+#include "eager/precheck.h"
 #include "eager/signature.h"
 #include "eager/table.h"
 
@@ -27,6 +28,9 @@ class Operator {
   const std::vector<ArgumentPolicy>& arguments() const noexcept { return arguments_; }
   const c10::OperatorHandle& handle() const noexcept { return handle_; }
 
+  // What checks the call's numbers, or null.
+  Precheck precheck() const noexcept { return precheck_; }
+
   // Asks Python once which scalar arguments may be operands.
   void ensure_policy();
 
@@ -38,6 +42,7 @@ class Operator {
  private:
   c10::OperatorHandle handle_;
   std::string name_;
+  Precheck precheck_;
   std::vector<ArgumentPolicy> arguments_;
   std::atomic<bool> policy_known_{false};
   std::mutex policy_mutex_;

@@ -35,6 +35,8 @@ enum Tag : uint64_t {
   kTagDefault,
 };
 
+constexpr c10::DispatchKeySet kLazy({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+
 // Finds tensors of one storage. A call of few tensors is searched, a call of many keeps a table:
 // open addressing, at most half full, of indices into the signature's tensors plus one.
 class StorageIndex {
@@ -149,6 +151,12 @@ class Taker {
     check_device(impl->device());
     TORCH_CHECK(impl->has_storage(), "a ", tensor.layout(),
                 " tensor cannot be an operand of a dense neuron op");
+    if (impl->key_set().has_any(kLazy)) {
+      if (signature_.lazy_tensors.empty() || signature_.lazy_tensors.back() != index_) {
+        signature_.lazy_tensors.push_back(index_);
+      }
+      signature_.cacheable = false;
+    }
     TensorRef ref;
     ref.impl = impl;
     ref.handle = &runtime::handle_of(*impl);

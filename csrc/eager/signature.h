@@ -56,6 +56,8 @@ struct Signature {
   bool cacheable = true;
   // Which arguments hold CPU tensors of one or more dimensions, in order.
   c10::SmallVector<size_t, 2> host_tensors;
+  // Which arguments hold tensors whose memory is the conjugate or the negative of their value.
+  c10::SmallVector<size_t, 2> lazy_tensors;
 
   size_t hash() const noexcept;
 };
