@@ -40,6 +40,43 @@ CALLS: dict[str, Callable[[str], object]] = {
     "cross entropy target": lambda d: torch.nn.functional.cross_entropy(
         torch.ones(2, 3, device=d), torch.zeros(3, dtype=torch.int64, device=d)
     ),
+    "amax of nothing": lambda d: torch.ones(5, 0, device=d).amax(1),
+    "aminmax of nothing": lambda d: torch.ones(5, 0, device=d).aminmax(dim=1),
+    "aminmax out dtype": lambda d: torch.aminmax(
+        torch.ones(3, 3, device=d),
+        dim=0,
+        out=(torch.ones(3, device=d), torch.ones(3, device=d, dtype=torch.float64)),
+    ),
+    "bucketize boundaries": lambda d: torch.bucketize(
+        torch.ones(2, device=d), torch.ones(2, 2, device=d)
+    ),
+    "cat of scalars": lambda d: torch.cat([torch.ones((), device=d), torch.ones((), device=d)]),
+    "complex out dtype": lambda d: torch.complex(
+        torch.ones(2, device=d, dtype=torch.float64),
+        torch.ones(2, device=d, dtype=torch.float64),
+        out=torch.ones(2, device=d, dtype=torch.complex64),
+    ),
+    "conv padding": lambda d: torch.conv3d(
+        torch.ones(1, 1, 4, 4, 4, device=d), torch.ones(1, 1, 2, 2, 2, device=d), padding=-1
+    ),
+    "embedding weight": lambda d: torch.embedding(
+        torch.ones(1, 1, 1, device=d), torch.zeros(2, dtype=torch.int64, device=d)
+    ),
+    "histogramdd bins": lambda d: torch.histogramdd(torch.ones(5, 6, device=d), [1, 1]),
+    "masked_scatter mask": lambda d: torch.ones(3, device=d).masked_scatter(
+        torch.ones(3, device=d, dtype=torch.uint8), torch.ones(3, device=d)
+    ),
+    "multinomial out dtype": lambda d: torch.multinomial(
+        torch.ones(1, 2, device=d), 2, out=torch.ones(1, 2, device=d)
+    ),
+    "multinomial samples": lambda d: torch.multinomial(torch.ones(2, device=d), 0),
+    "uniform_ bounds": lambda d: torch.ones(2, device=d).uniform_(3, -1),
+    "normal_ deviation": lambda d: torch.ones(2, device=d).normal_(0, -1),
+    "log_normal_ deviation": lambda d: torch.ones(2, device=d).log_normal_(0, 0),
+    "cauchy_ sigma": lambda d: torch.ones(2, device=d).cauchy_(0, 0),
+    "exponential_ rate": lambda d: torch.ones(2, device=d).exponential_(0),
+    "geometric_ probability": lambda d: torch.ones(2, device=d).geometric_(-1),
+    "bernoulli_ probability": lambda d: torch.ones(2, device=d).bernoulli_(1.5),
     "negative size": lambda d: torch.empty(-1, device=d),
     "out dtype": lambda d: torch.add(
         torch.ones(2, device=d), 1.5, out=torch.ones(2, device=d, dtype=torch.int64)
@@ -54,6 +91,20 @@ def test_the_exception_is_the_cpus(name: str) -> None:
         call("cpu")
     with pytest.raises(type(on_cpu.value)):
         call(DEVICE)
+
+
+def test_a_number_is_checked_at_every_call() -> None:
+    x = torch.ones(2, device=DEVICE)
+    x.uniform_(0, 2)
+    with pytest.raises(RuntimeError, match="uniform_ expects"):
+        x.uniform_(2, 0)
+
+
+def test_out_that_is_an_input() -> None:
+    x = torch.ones(3, device=DEVICE)
+    index = torch.zeros(3, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        torch.take(x, index, out=x)
 
 
 @pytest.mark.parametrize(

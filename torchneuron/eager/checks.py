@@ -7,6 +7,7 @@ import torch
 
 from torchneuron._C import TensorArgument, TensorDescription
 from torchneuron.eager.calls import Call
+from torchneuron.eager.op_checks import check_op
 
 _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 # Ops of which `dim` counts the dimensions of the result.
@@ -29,6 +30,7 @@ def check(call: Call) -> None:
         _check_random_range(call)
     if name in _SAME_DTYPE:
         _check_same_dtype(call, name)
+    check_op(call)
 
 
 def _tensors(call: Call) -> Iterator[TensorDescription]:
