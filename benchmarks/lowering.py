@@ -135,6 +135,7 @@ def median_seconds(work: Callable[[], Any], rounds: int) -> float:
 
 
 def main() -> int:
+    """Run from the command line; the exit code is 1 when a limit is missed and asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")

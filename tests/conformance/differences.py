@@ -31,6 +31,9 @@ _FLOAT32_SUM = Difference(
 _BATCH_NORM = Difference(
     Kind.ROUNDING, "bfloat16: normalises in float32; the CPU rounds scale and shift on the way"
 )
+_ONCE = Difference(
+    Kind.ROUNDING, "narrow floats: computes in float32 and rounds once; the CPU rounds on the way"
+)
 _SAVED_STATISTICS = Difference(
     Kind.SAVED, "evaluation saves its statistics, as PyTorch's meta function says; see batch_norm"
 )
@@ -41,6 +44,7 @@ BY_DESIGN: dict[str, Difference] = {
     "_unsafe_masked_index_put_accumulate": _FLOAT32_SUM,
     "addbmm": _FLOAT32_SUM,
     "argsort": Difference(Kind.STABLE, "sorting is always stable"),
+    "grid_sampler_2d": _ONCE,
     "kthvalue": Difference(Kind.TIES, "of equal values another one may be chosen"),
     "logit": Difference(Kind.ROUNDING, "bfloat16: rounds once; the CPU rounds the quotient too"),
     "matrix_exp": Difference(Kind.ROUNDING, "another degree of the polynomial, rounding once"),
@@ -49,6 +53,8 @@ BY_DESIGN: dict[str, Difference] = {
         Kind.DTYPE, "statistics of narrow floats are float32, as PyTorch's meta function says"
     ),
     "nn.functional.batch_norm": _BATCH_NORM,
+    "nn.functional.grid_sample": _ONCE,
+    "nn.functional.instance_norm": _ONCE,
     "nn.functional.conv_transpose1d": _FLOAT32_SUM,
     "nn.functional.conv_transpose2d": _FLOAT32_SUM,
     "nn.functional.conv_transpose3d": _FLOAT32_SUM,

@@ -5,7 +5,8 @@
 The operators are those that the registry names, and those that PyTorch's op_db reaches, forward and backward: its
 samples are run on the CPU, on which PyTorch takes composite ops apart as it does for the device; nothing is lowered.
 A road is "emitter", "decomposition" (ours, or PyTorch's), "torch-mlir", "composite" (of several programs), "view",
-"core" (a C++ kernel that makes or copies memory) or "fallback" (the CPU). With --missing it only prints the operators that fall back.
+"core" (a C++ kernel that makes or copies memory) or "fallback" (the CPU). With --missing it only prints those that fall
+back.
 """
 
 import argparse

@@ -61,7 +61,8 @@ def _loss(
     info: OptimizerInfo, optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]
 ) -> torch.Tensor:
     optimizer.zero_grad()
-    loss = sum(((p - 1) ** 2).mean() for p in parameters)
+    # Of a kind that few steps do not solve: what is left then would be rounding, and its ratios noise.
+    loss = sum((p**4 - 2 * p).sum() + p.sum() ** 2 for p in parameters)
     assert isinstance(loss, torch.Tensor)
     loss.backward()
     if info.only_supports_sparse_grads:
