@@ -40,6 +40,7 @@ _SAVED_STATISTICS = Difference(
 
 BY_DESIGN: dict[str, Difference] = {
     "_batch_norm_with_update": _BATCH_NORM,
+    "_foreach_mm": _FLOAT32_SUM,
     "_native_batch_norm_legit": _SAVED_STATISTICS,
     "_unsafe_masked_index_put_accumulate": _FLOAT32_SUM,
     "addbmm": _FLOAT32_SUM,

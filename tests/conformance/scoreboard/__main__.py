@@ -1,7 +1,7 @@
 """Runs PyTorch's databases on the device, compares with the CPU, and writes docs/scoreboard.md and .csv.
 
     python -m tests.conformance.scoreboard [--quick | --samples N] [--ops REGEX] [--mode strict|adaptive]
-                                           [--jobs N] [--shard I/N] [--timeout 60] [--minutes M] [--restart]
+                                           [--jobs N] [--shard I/N] [--timeout 300] [--minutes M] [--restart]
                                            [--failed]
 
 All samples, or with --quick the first of each row. The rows are run by worker processes, so that a crash or a hang
@@ -110,7 +110,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mode", choices=("strict", "adaptive"), default="strict")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
     parser.add_argument("--shard", default="1/1", help="only the I-th of N parts")
-    parser.add_argument("--timeout", type=float, default=60, help="seconds for one row")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one row")
     parser.add_argument("--minutes", type=float, default=0, help="stop after so many minutes")
     parser.add_argument("--restart", action="store_true", help="run again what has been run")
     parser.add_argument("--failed", action="store_true", help="run again what was not right")
