@@ -14,6 +14,7 @@ from tests.conformance.workers import ROOT
 
 _RIGHT = ("native", "fallback")
 _MOST_SHOWN = 60
+_LEAST_RUN = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ def _page(rows: Sequence[Result], tasks: Sequence[Task], limit: int, mode: str) 
     yield ""
     yield f"* PyTorch {torch.__version__.partition('+')[0]}, the embedded XLA:CPU plugin, mode {mode}."
     yield f"* Run: {samples} of each row that the CPU can run. {len(rows)} of {len(tasks)} rows have been run;"
-    yield "  the lines below count only these, and say how many of their rows those are. Rows other than forwards and"
-    yield "  float32 are run in a shuffled order, so that a part of them stands for all."
+    yield "  the lines below count only these, and say how many of their rows those are. A line of which less than a"
+    yield "  tenth has been run gives no share."
     yield "* native: all of it ran on the device, by the backend's own counters. Correct: native or by way of the CPU."
     yield "  Neither: another result than the CPU's by the OpInfo's tolerances, or an error, a crash or a hang."
     yield "* Random ops: shape, dtype, and the same numbers with the same seed. Ops that differ from the CPU by design"
@@ -121,8 +122,10 @@ def _table(lines: "Iterator[Line] | Sequence[Line]") -> Iterator[str]:
         of = total - counts["no sample"]
         if not of:
             continue
-        correct = _share(counts["native"] + counts["fallback"], count)
-        native = _share(counts["native"], count)
+        # A few rows say nothing of all.
+        whole = count if count >= _LEAST_RUN * of else 0
+        correct = _share(counts["native"] + counts["fallback"], whole)
+        native = _share(counts["native"], whole)
         yield (
             f"| {name} | {count} | {of} | {correct} | {_percent(bar.correct)} | {native} | "
             f"{_percent(bar.native)} | {counts['wrong']} | {counts['error']} |"
