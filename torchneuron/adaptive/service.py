@@ -21,6 +21,8 @@ from torchneuron.program.session import compile_flags, compiler, toolchain
 
 # An idle worker holds memory that the user's program may want.
 _IDLE_SECONDS = 60.0
+# How long a process that has closed its connection may take to end.
+_LAST_WORDS_SECONDS = 0.2
 _WORKER = str(Path(__file__).with_name("worker.py"))
 
 
@@ -29,14 +31,13 @@ class WorkerError(RuntimeError):
 
 
 class Worker:
-    """The other end of ``worker.py``, started when first asked and again after a
-    crash.
-    """
+    """The other end of ``worker.py``, started again when asked after a crash or an idle time."""
 
     def __init__(self) -> None:
-        """Starts nothing yet."""
+        """Start it now, while the first operations are compiled; it loads nothing until asked."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
+        self._start()
 
     def ask(self, kind: str, *arguments: Any) -> Any:
         """The worker's answer; WorkerError if it has none."""
@@ -46,20 +47,20 @@ class Worker:
             self._connection.send((kind, *arguments))
             state, answer = self._connection.recv()
         except (EOFError, OSError) as error:
-            code = self.stop()
+            code = self.stop(_LAST_WORDS_SECONDS)
             raise WorkerError(f"the compiling process ended with {code}") from error
         if state == "error":
             raise WorkerError(answer)
         return answer
 
-    def stop(self) -> int:
-        """End the process, whatever it does; its exit status."""
+    def stop(self, patience: float = 0.0) -> int:
+        """End the process, unless it does so itself within so many seconds; its exit status."""
         process, self._process = self._process, None
         if process is None:
             return 0
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=0.2)
+            return process.wait(timeout=patience)
         process.kill()
         return process.wait()
 

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 _SET_PARENT_DEATH_SIGNAL = 1
-_NICE = 10
+_NICE = 5
 # A low priority is not enough on a machine of few cores: waking up on a core that does something
 # takes longer than on one that does nothing, and eager programs wake each other all the time. So
 # there the worker runs for a moment and rests for a longer one, while the user's program is busy.
 _FEW_CORES = 4
-_WORK_SECONDS, _REST_SECONDS = 0.002, 0.006
+_WORK_SECONDS, _REST_SECONDS = 0.005, 0.02
 # How often to look whether it is, and the share of a core that counts as busy.
 _LOOK_SECONDS, _BUSY = 0.1, 0.3
 
