@@ -80,7 +80,7 @@ void Library::learn(Stretch&& stretch, End end) {
   window->pattern = std::move(stretch.pattern);
   window->hash = hash;
   window->end = end;
-  window->outputs = std::move(seen.wanted);
+  window->want(std::move(seen.wanted));
   window->trial.estimate(seen.seconds);
   sightings_.erase(hash);
   insert(window);
@@ -88,16 +88,12 @@ void Library::learn(Stretch&& stretch, End end) {
 }
 
 void Library::widen(const WindowPtr& window, const std::vector<Place>& wanted) {
-  if (window->compilations >= kMaxCompilations) {
-    return;
+  if (window->compilations() < kMaxCompilations && window->want(merge(window->outputs, wanted))) {
+    request(window);
   }
-  window->state.store(Window::State::kCompiling);
-  window->outputs = merge(window->outputs, wanted);
-  request(window);
 }
 
 void Library::request(const WindowPtr& window) {
-  ++window->compilations;
   window->strikes = 0;
   window->trial.begin(tuning().trials);
   Requests::instance().add(window);
