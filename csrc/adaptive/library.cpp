@@ -18,11 +18,19 @@ std::vector<Place> merge(const std::vector<Place>& left, const std::vector<Place
   return both;
 }
 
+std::mutex tuning_mutex;
+Tuning current_tuning;
+
 }  // namespace
 
-Tuning& tuning() noexcept {
-  static Tuning instance;
-  return instance;
+Tuning tuning() {
+  const std::lock_guard<std::mutex> guard(tuning_mutex);
+  return current_tuning;
+}
+
+void set_tuning(const Tuning& tuning) {
+  const std::lock_guard<std::mutex> guard(tuning_mutex);
+  current_tuning = tuning;
 }
 
 bool Cuts::add(uint64_t context) {

@@ -115,7 +115,7 @@ py::list reports() {
 
 void set_tuning(uint32_t sightings, uint32_t min_steps, uint32_t max_windows, bool wait,
                 uint32_t trials) {
-  adaptive::tuning() = {sightings, min_steps, max_windows, wait, trials};
+  adaptive::set_tuning({sightings, min_steps, max_windows, wait, trials});
 }
 
 }  // namespace
