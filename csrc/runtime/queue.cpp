@@ -61,8 +61,12 @@ LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal,
 LaunchQueue::~LaunchQueue() { shutdown(); }
 
 void LaunchQueue::shutdown() {
-  if (stopping_.exchange(true)) {
-    return;
+  {
+    // Not between a submitter's look at it and its task.
+    const std::lock_guard<std::mutex> guard(producers_);
+    if (stopping_.exchange(true)) {
+      return;
+    }
   }
   wake();
   if (thread_.joinable()) {
@@ -75,22 +79,27 @@ void LaunchQueue::wake() noexcept {
   work_.notify_one();
 }
 
-void LaunchQueue::submit(Task&& task) { push(std::move(task), /*urgent=*/true); }
+void LaunchQueue::submit(Task&& task) {
+  TORCH_CHECK(push(std::move(task), /*urgent=*/true),
+              "the neuron runtime has been shut down (interpreter exit)");
+}
 
 void LaunchQueue::cut() {
-  if (stopping_.load(std::memory_order_relaxed) || in_forked_child()) {
-    return;  // nothing is held, and what is ready can be read
+  if (in_forked_child()) {
+    return;
   }
   Task task;
   task.kind = Task::Kind::kCut;
-  // The thread never sleeps while it holds something back.
+  // The thread never sleeps while it holds something back. After a shutdown nothing is held, and
+  // what is ready can be read.
   push(std::move(task), /*urgent=*/false);
 }
 
-void LaunchQueue::push(Task&& task, bool urgent) {
+bool LaunchQueue::push(Task&& task, bool urgent) {
   std::lock_guard<std::mutex> guard(producers_);
-  TORCH_CHECK(!stopping_.load(std::memory_order_relaxed),
-              "the neuron runtime has been shut down (interpreter exit)");
+  if (stopping_.load(std::memory_order_relaxed)) {
+    return false;
+  }
   const uint64_t slot = head_.load(std::memory_order_relaxed);
   if (slot - tail_.load(std::memory_order_acquire) >= kCapacity) {
     std::unique_lock<std::mutex> lock(sleep_mutex_);
@@ -106,6 +115,7 @@ void LaunchQueue::push(Task&& task, bool urgent) {
   if (urgent && sleeping_.load(std::memory_order_seq_cst) != 0) {
     wake();
   }
+  return true;
 }
 
 void LaunchQueue::run() {
@@ -118,9 +128,13 @@ void LaunchQueue::run() {
       ++slot;
       continue;
     }
-    if (stopping_.load(std::memory_order_relaxed)) {
-      lookahead_->pause();
-      return;
+    if (stopping_.load(std::memory_order_acquire)) {
+      // What was submitted before is seen by now, if not by the look above.
+      if (slot == head_.load(std::memory_order_acquire)) {
+        lookahead_->pause();
+        return;
+      }
+      continue;
     }
     rest(slot, spins);
   }

@@ -74,7 +74,8 @@ class LaunchQueue final : public TaskRunner {
   bool has(uint64_t slot) const override { return slot < head_.load(std::memory_order_acquire); }
   void release(uint64_t slot) override;
 
-  void push(Task&& task, bool urgent);
+  // False once shut down.
+  bool push(Task&& task, bool urgent);
   void run();
   // Nothing to take: spins, then sleeps.
   void rest(uint64_t slot, uint32_t& spins);
