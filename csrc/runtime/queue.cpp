@@ -104,6 +104,7 @@ bool LaunchQueue::push(Task&& task, bool urgent) {
   if (slot - tail_.load(std::memory_order_acquire) >= kCapacity) {
     std::unique_lock<std::mutex> lock(sleep_mutex_);
     waiting_for_room_.store(1);
+    work_.notify_one();  // it sleeps if all that the queue is full of are cuts
     room_.wait(lock, [&] { return slot - tail_.load(std::memory_order_seq_cst) < kCapacity / 2; });
     waiting_for_room_.store(0);
   }
