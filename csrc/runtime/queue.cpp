@@ -80,6 +80,17 @@ void LaunchQueue::wake() noexcept {
 }
 
 void LaunchQueue::submit(Task&& task) {
+  if (Runtime::instance().mode() == EagerMode::kAdaptive) {
+    // Another queue's values may be held back there. It is told here, where windows then end at the
+    // same place every time, and not by this queue's thread: it would wait for room in the other
+    // queue, whose thread may be waiting for a value of this one.
+    for (const ValuePtr& input : task.inputs) {
+      LaunchQueue* const other = input->producer().queue;
+      if (other != nullptr && other != this) {
+        other->cut();
+      }
+    }
+  }
   TORCH_CHECK(push(std::move(task), /*urgent=*/true),
               "the neuron runtime has been shut down (interpreter exit)");
 }
@@ -232,9 +243,8 @@ void LaunchQueue::execute(Task& task) {
 
 std::shared_ptr<const Failure> LaunchQueue::await_operands(const Task& task) {
   for (const ValuePtr& input : task.inputs) {
-    // This queue's own values are there by now; another's may be held back.
-    const bool elsewhere = input->producer().queue != this;
-    if ((elsewhere ? demand(*input) : input->wait()) == Value::State::kFailed) {
+    // This queue's own values are there by now; another's may still have to come.
+    if (input->wait() == Value::State::kFailed) {
       return input->failure();
     }
   }
