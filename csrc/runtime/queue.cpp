@@ -79,7 +79,7 @@ void LaunchQueue::wake() noexcept {
   work_.notify_one();
 }
 
-void LaunchQueue::submit(Task&& task) {
+void LaunchQueue::submit(Task&& task, const std::function<void()>& publish) {
   if (Runtime::instance().mode() == EagerMode::kAdaptive) {
     // Another queue's values may be held back there. It is told here, where windows then end at the
     // same place every time, and not by this queue's thread: it would wait for room in the other
@@ -91,7 +91,7 @@ void LaunchQueue::submit(Task&& task) {
       }
     }
   }
-  TORCH_CHECK(push(std::move(task), /*urgent=*/true),
+  TORCH_CHECK(push(std::move(task), /*urgent=*/true, publish),
               "the neuron runtime has been shut down (interpreter exit)");
 }
 
@@ -106,7 +106,7 @@ void LaunchQueue::cut() {
   push(std::move(task), /*urgent=*/false);
 }
 
-bool LaunchQueue::push(Task&& task, bool urgent) {
+bool LaunchQueue::push(Task&& task, bool urgent, const std::function<void()>& publish) {
   std::lock_guard<std::mutex> guard(producers_);
   if (stopping_.load(std::memory_order_relaxed)) {
     return false;
@@ -121,6 +121,9 @@ bool LaunchQueue::push(Task&& task, bool urgent) {
   }
   for (size_t i = 0; i < task.outputs.size(); ++i) {
     task.outputs[i]->set_place(slot, static_cast<uint32_t>(i));
+  }
+  if (publish) {
+    publish();
   }
   ring_[slot % kCapacity] = std::move(task);
   head_.store(slot + 1, std::memory_order_seq_cst);
