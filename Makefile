@@ -13,10 +13,11 @@ STAMPS := $(VENV)/stamps
 TORCH  := torch==2.13.0
 
 CXX_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.cc' -o -name '*.h')
-CXX_TESTS   := $(wildcard tests/csrc/*.cc)
+CXX_TESTS   := $(wildcard tests/csrc/*.cc tests/csrc/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-windows zoo conformance scoreboard roads lint format sanitize bench clean
+.PHONY: help build demo test test-windows zoo conformance scoreboard roads lint format sanitize \
+        sanitize-asan sanitize-tsan bench clean
 
 help:
 	@echo "make demo      run the demonstration"
@@ -28,7 +29,7 @@ help:
 	@echo "make roads     write docs/roads.csv: where each operator is handled"
 	@echo "make lint      check style and types"
 	@echo "make format    put the style right"
-	@echo "make sanitize  run the C++ tests with the address and undefined-behaviour sanitizers"
+	@echo "make sanitize  run the C++ tests with the address, undefined-behaviour and thread sanitizers"
 	@echo "make bench     run the benchmarks"
 	@echo "make clean     remove what the other targets made"
 
@@ -114,31 +115,64 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info torchneuron/_C*.so .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# ---- the core with sanitizers
+# ---- the C++ below Python with sanitizers: asan finds faults of memory and leaks, tsan data races
 
 SAN       := build/sanitize
-SAN_FLAGS := -std=c++20 -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer \
-             -fsanitize=address,undefined -fno-sanitize-recover=undefined -Icsrc
-CORE      := $(wildcard csrc/pjrt/*.cc)
-SAN_OBJS  := $(CORE:%.cc=$(SAN)/%.o) $(SAN)/tests/csrc/core_test.o
-FAKES     := $(SAN)/whole.so $(SAN)/short.so $(SAN)/major.so
 PACKAGES   = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 HEADER     = $(PACKAGES)/xla_plugins/xla_cpu_pjrt/include
+XLA_CPU    = $(PACKAGES)/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so
+SAN_FLAGS  = -std=c++20 -g1 -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer $(SANITIZE) \
+             -MMD -MP -Icsrc -isystem $(HEADER) \
+             -isystem $(PACKAGES)/torch/include
+TORCH_LIBS = -L$(PACKAGES)/torch/lib -Wl,-rpath,$(PACKAGES)/torch/lib -lc10
+$(SAN)/asan/%: SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+$(SAN)/tsan/%: SANITIZE := -fsanitize=thread
 
-$(SAN)/%.o: %.cc $(CXX_SOURCES) | $(STAMPS)/requirements
-	@mkdir -p $(@D)
-	$(CXX) $(SAN_FLAGS) -isystem $(HEADER) -c $< -o $@
+CORE    := $(wildcard csrc/pjrt/*.cc)
+# The rest of csrc/runtime is what PyTorch asks for, which takes a PyTorch to ask.
+RUNTIME := $(wildcard csrc/adaptive/*.cpp) $(addprefix csrc/runtime/, device.cpp dtype.cpp fork.cpp \
+             heap.cpp queue.cpp storage.cpp value.cpp)
+objects  = $(addsuffix .o, $(addprefix $(SAN)/$(1)/, $(basename $(2))))
 
-$(SAN)/short.so: VARIANT := -DFAKE_LAST=PJRT_Client_AddressableDevices
-$(SAN)/major.so: VARIANT := -DFAKE_MAJOR=9
-$(FAKES): tests/csrc/fake_plugin.cc | $(STAMPS)/requirements
-	@mkdir -p $(@D)
-	$(CXX) $(SAN_FLAGS) -isystem $(HEADER) $(VARIANT) -shared -fPIC $< -o $@
+# What a kind of sanitizer (the argument) builds.
+define sanitized
+$(SAN)/$(1)/%.o: %.cc | $(STAMPS)/requirements
+	@mkdir -p $$(@D)
+	$$(CXX) $$(SAN_FLAGS) -c $$< -o $$@
 
-$(SAN)/core_test: $(SAN_OBJS)
-	$(CXX) $(SAN_FLAGS) $^ -ldl -pthread -o $@
+$(SAN)/$(1)/%.o: %.cpp | $(STAMPS)/requirements
+	@mkdir -p $$(@D)
+	$$(CXX) $$(SAN_FLAGS) -c $$< -o $$@
 
-sanitize: $(SAN)/core_test $(FAKES)
-	TF_CPP_MIN_LOG_LEVEL=1 $(SAN)/core_test $(FAKES) \
-	  $(PACKAGES)/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so \
-	  $(PACKAGES)/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so
+$(SAN)/$(1)/short.so: VARIANT := -DFAKE_LAST=PJRT_Client_AddressableDevices
+$(SAN)/$(1)/major.so: VARIANT := -DFAKE_MAJOR=9
+$(SAN)/$(1)/whole.so $(SAN)/$(1)/short.so $(SAN)/$(1)/major.so: tests/csrc/fake_plugin.cc \
+    | $(STAMPS)/requirements
+	@mkdir -p $$(@D)
+	$$(CXX) $$(SAN_FLAGS) $$(VARIANT) -shared -fPIC $$< -o $$@
+
+$(SAN)/$(1)/core_test: $(call objects,$(1),$(CORE) tests/csrc/core_test.cc)
+	$$(CXX) $$(SAN_FLAGS) $$^ -ldl -pthread -o $$@
+
+$(SAN)/$(1)/queue_test: $(call objects,$(1),$(CORE) $(RUNTIME) tests/csrc/queue_test.cc)
+	$$(CXX) $$(SAN_FLAGS) $$^ $$(TORCH_LIBS) -ldl -pthread -o $$@
+
+sanitize-$(1): $(addprefix $(SAN)/$(1)/, whole.so short.so major.so core_test queue_test)
+	$$(RUN) $(SAN)/$(1)/core_test $(addprefix $(SAN)/$(1)/, whole.so short.so major.so) \
+	  $$(XLA_CPU) $$(PACKAGES)/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so
+	$$(RUN) $(SAN)/$(1)/queue_test $$(XLA_CPU)
+endef
+$(eval $(call sanitized,asan))
+$(eval $(call sanitized,tsan))
+
+TSAN = ignore_noninstrumented_modules=1 suppressions=$(CURDIR)/tests/csrc/tsan.supp
+sanitize-asan: RUN = TF_CPP_MIN_LOG_LEVEL=1
+# PyTorch and the plugin are built without: what they read and write by libc's functions is left
+# out. Where addresses are laid out too much at random for gcc's library, it can be asked for less.
+sanitize-tsan: RUN = TF_CPP_MIN_LOG_LEVEL=1 TSAN_OPTIONS="$(TSAN)" \
+                     $$(setarch -R true 2>/dev/null && echo setarch -R)
+
+sanitize: sanitize-asan sanitize-tsan
+
+-include $(foreach kind, asan tsan, $(patsubst %.o, %.d, \
+             $(call objects,$(kind),$(CORE) $(RUNTIME) $(wildcard tests/csrc/*.cc))))

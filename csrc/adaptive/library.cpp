@@ -18,11 +18,19 @@ std::vector<Place> merge(const std::vector<Place>& left, const std::vector<Place
   return both;
 }
 
+std::mutex tuning_mutex;
+Tuning current_tuning;
+
 }  // namespace
 
-Tuning& tuning() noexcept {
-  static Tuning instance;
-  return instance;
+Tuning tuning() {
+  const std::lock_guard<std::mutex> guard(tuning_mutex);
+  return current_tuning;
+}
+
+void set_tuning(const Tuning& tuning) {
+  const std::lock_guard<std::mutex> guard(tuning_mutex);
+  current_tuning = tuning;
 }
 
 bool Cuts::add(uint64_t context) {
@@ -80,7 +88,7 @@ void Library::learn(Stretch&& stretch, End end) {
   window->pattern = std::move(stretch.pattern);
   window->hash = hash;
   window->end = end;
-  window->outputs = std::move(seen.wanted);
+  window->want(std::move(seen.wanted));
   window->trial.estimate(seen.seconds);
   sightings_.erase(hash);
   insert(window);
@@ -88,16 +96,12 @@ void Library::learn(Stretch&& stretch, End end) {
 }
 
 void Library::widen(const WindowPtr& window, const std::vector<Place>& wanted) {
-  if (window->compilations >= kMaxCompilations) {
-    return;
+  if (window->compilations() < kMaxCompilations && window->want(merge(window->outputs, wanted))) {
+    request(window);
   }
-  window->state.store(Window::State::kCompiling);
-  window->outputs = merge(window->outputs, wanted);
-  request(window);
 }
 
 void Library::request(const WindowPtr& window) {
-  ++window->compilations;
   window->strikes = 0;
   window->trial.begin(tuning().trials);
   Requests::instance().add(window);

@@ -20,7 +20,9 @@ struct Tuning {
   bool wait = false;          // the queue waits for a window's program (tests)
   uint32_t trials = 4;        // how often a program may lose against its ops; 0: it cannot (tests)
 };
-Tuning& tuning() noexcept;
+// Any thread may read and change it.
+Tuning tuning();
+void set_tuning(const Tuning& tuning);
 
 // Where stretches end although nothing in the stream says so: learned from the stream.
 class Cuts {

@@ -28,9 +28,47 @@ bool Window::gives(const Place& place) const {
   return std::binary_search(outputs.begin(), outputs.end(), place);
 }
 
+bool Window::want(std::vector<Place> places) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (state.load(std::memory_order_relaxed) == State::kDropped) {
+    return false;
+  }
+  outputs = std::move(places);
+  ++compilations_;
+  state.store(State::kCompiling, std::memory_order_release);
+  return true;
+}
+
+void Window::install(runtime::ProgramPtr made) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (state.load(std::memory_order_relaxed) == State::kCompiling) {
+    program = std::move(made);
+    state.store(State::kReady, std::memory_order_release);
+  }
+}
+
+void Window::refuse(const std::string& why) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (state.load(std::memory_order_relaxed) == State::kCompiling) {
+    drop_locked(why);
+  }
+}
+
 void Window::drop(const std::string& why) {
-  dropped = why;
-  state.store(State::kDropped, std::memory_order_release);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  drop_locked(why);
+}
+
+void Window::drop_locked(const std::string& why) {
+  if (state.load(std::memory_order_relaxed) != State::kDropped) {
+    dropped_ = why;
+    state.store(State::kDropped, std::memory_order_release);
+  }
+}
+
+Window::Summary Window::summary() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return {state.load(std::memory_order_relaxed), outputs.size(), compilations_, dropped_};
 }
 
 Requests& Requests::instance() {
@@ -63,13 +101,10 @@ WindowPtr Requests::next(std::chrono::duration<double> patience) {
 
 void Requests::settle(const WindowPtr& window, runtime::ProgramPtr program,
                       const std::string& why) {
-  if (window->state.load() == Window::State::kCompiling) {
-    if (program) {
-      window->program = std::move(program);
-      window->state.store(Window::State::kReady, std::memory_order_release);
-    } else {
-      window->drop(why);
-    }
+  if (program) {
+    window->install(std::move(program));
+  } else {
+    window->refuse(why);
   }
   const std::lock_guard<std::mutex> guard(mutex_);
   --unsettled_;

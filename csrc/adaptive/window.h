@@ -31,24 +31,46 @@ struct Window {
   End end = End::kOther;
 
   // Which outputs the program gives, in order. Changed by the launch thread only, and only while
-  // there is no program.
+  // there is no program: that thread and the compiling one may read it as it is.
   std::vector<Place> outputs;
   // Set by the compiling thread before the state says so. Its donatable parameters are numbers of
   // values from outside.
   runtime::ProgramPtr program;
   std::atomic<State> state{State::kCompiling};
-  std::string dropped;  // why, set before the state
 
   std::atomic<uint64_t> fused_runs{0};
   std::atomic<uint64_t> single_runs{0};  // recognised, but run op by op
-  uint32_t compilations = 0;
   uint32_t strikes = 0;  // grows when more was wanted than the program gives, shrinks with each run
   Trial trial;
   uint64_t used = 0;  // when, in the library's count
 
   size_t size() const noexcept { return pattern.steps.size(); }
   bool gives(const Place& place) const;
+  // The launch thread wants a program with these outputs; false if it has been dropped.
+  bool want(std::vector<Place> places);
+  // The program that is wanted is there, or will never be; nothing happens if it was dropped
+  // meanwhile.
+  void install(runtime::ProgramPtr made);
+  void refuse(const std::string& why);
+  // For good. The first reason is kept.
   void drop(const std::string& why);
+
+  // For any thread.
+  struct Summary {
+    State state;
+    size_t outputs;
+    uint32_t compilations;
+    std::string dropped;  // why
+  };
+  Summary summary() const;
+  uint32_t compilations() const noexcept { return compilations_; }
+
+ private:
+  void drop_locked(const std::string& why);
+
+  mutable std::mutex mutex_;   // what a summary shows, and changes of the state
+  uint32_t compilations_ = 0;  // changed by the launch thread only
+  std::string dropped_;
 };
 using WindowPtr = std::shared_ptr<Window>;
 

@@ -70,8 +70,8 @@ void install(const WindowPtr& window, std::shared_ptr<pjrt::Executable> executab
   Requests::instance().settle(window, std::move(program), "");
 }
 
-const char* state_of(const Window& window) {
-  switch (window.state.load(std::memory_order_acquire)) {
+const char* name_of(Window::State state) {
+  switch (state) {
     case Window::State::kCompiling:
       return "compiling";
     case Window::State::kReady:
@@ -82,13 +82,14 @@ const char* state_of(const Window& window) {
 }
 
 py::dict report(const Window& window) {
+  const Window::Summary now = window.summary();
   py::dict result;
   result["number"] = window.number;
   result["device"] = window.ordinal;
   result["ops"] = window.size();
-  result["outputs"] = window.outputs.size();
-  result["compilations"] = window.compilations;
-  result["state"] = state_of(window);
+  result["outputs"] = now.outputs;
+  result["compilations"] = now.compilations;
+  result["state"] = name_of(now.state);
   result["fused_runs"] = window.fused_runs.load();
   result["single_runs"] = window.single_runs.load();
   result["fused_seconds"] = window.trial.fused();
@@ -98,8 +99,7 @@ py::dict report(const Window& window) {
   result["last"] = window.pattern.steps.back().program->label;
   result["last_line"] = window.pattern.steps.back().program->origin;
   result["ends"] = adaptive::name_of(window.end);
-  result["dropped"] = std::string(result["state"].cast<std::string>() == "dropped" ? window.dropped
-                                                                                   : std::string());
+  result["dropped"] = now.dropped;
   return result;
 }
 
@@ -115,7 +115,7 @@ py::list reports() {
 
 void set_tuning(uint32_t sightings, uint32_t min_steps, uint32_t max_windows, bool wait,
                 uint32_t trials) {
-  adaptive::tuning() = {sightings, min_steps, max_windows, wait, trials};
+  adaptive::set_tuning({sightings, min_steps, max_windows, wait, trials});
 }
 
 }  // namespace

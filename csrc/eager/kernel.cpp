@@ -172,16 +172,18 @@ void launch(const Entry& entry, const char* name, Signature& signature,
   task.fusable = may_fuse(entry);
   gather_inputs(entry, signature, task);
   make_outputs(entry, signature, task, fresh);
-  // From here on the storages refer to the new values; the task holds the old ones.
-  for (size_t i = 0; i < entry.outputs.size(); ++i) {
-    if (!entry.outputs[i].fresh) {
-      signature.tensors[entry.outputs[i].tensor].handle->exchange(task.outputs[i]);
-    }
-  }
   for (TensorRef& ref : signature.tensors) {
     ref.value.reset();
   }
-  runtime::Runtime::instance().submit(signature.device, std::move(task));
+  // From then on the storages refer to the new values; the task holds the old ones.
+  const auto publish = [&] {
+    for (size_t i = 0; i < entry.outputs.size(); ++i) {
+      if (!entry.outputs[i].fresh) {
+        signature.tensors[entry.outputs[i].tensor].handle->exchange(task.outputs[i]);
+      }
+    }
+  };
+  runtime::Runtime::instance().submit(signature.device, std::move(task), publish);
 }
 
 at::Tensor make_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,

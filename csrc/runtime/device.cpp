@@ -53,13 +53,13 @@ void Runtime::start() {
   started_.store(true, std::memory_order_release);
 }
 
-void Runtime::submit(c10::DeviceIndex device, Task&& task) {
+void Runtime::submit(c10::DeviceIndex device, Task&& task, const std::function<void()>& publish) {
   if (!blocking()) {
-    queue(device).submit(std::move(task));
+    queue(device).submit(std::move(task), publish);
     return;
   }
   const c10::SmallVector<ValuePtr, 2> outputs(task.outputs);
-  queue(device).submit(std::move(task));
+  queue(device).submit(std::move(task), publish);
   for (const ValuePtr& output : outputs) {
     await_value(*output);
   }

@@ -70,8 +70,9 @@ class Runtime {
   EagerMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
   bool blocking() const noexcept { return mode() == EagerMode::kBlocking; }
 
-  // Queues an execution and, in blocking mode, waits for it and raises its error.
-  void submit(c10::DeviceIndex device, Task&& task);
+  // Queues an execution and, in blocking mode, waits for it and raises its error. For `publish` see
+  // LaunchQueue::submit.
+  void submit(c10::DeviceIndex device, Task&& task, const std::function<void()>& publish = nullptr);
 
   void synchronize(c10::DeviceIndex device);
   void shutdown();

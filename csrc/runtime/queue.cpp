@@ -61,8 +61,12 @@ LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal,
 LaunchQueue::~LaunchQueue() { shutdown(); }
 
 void LaunchQueue::shutdown() {
-  if (stopping_.exchange(true)) {
-    return;
+  {
+    // Not between a submitter's look at it and its task.
+    const std::lock_guard<std::mutex> guard(producers_);
+    if (stopping_.exchange(true)) {
+      return;
+    }
   }
   wake();
   if (thread_.joinable()) {
@@ -75,37 +79,58 @@ void LaunchQueue::wake() noexcept {
   work_.notify_one();
 }
 
-void LaunchQueue::submit(Task&& task) { push(std::move(task), /*urgent=*/true); }
+void LaunchQueue::submit(Task&& task, const std::function<void()>& publish) {
+  if (Runtime::instance().mode() == EagerMode::kAdaptive) {
+    // Another queue's values may be held back there. It is told here, where windows then end at the
+    // same place every time, and not by this queue's thread: it would wait for room in the other
+    // queue, whose thread may be waiting for a value of this one.
+    for (const ValuePtr& input : task.inputs) {
+      LaunchQueue* const other = input->producer().queue;
+      if (other != nullptr && other != this) {
+        other->cut();
+      }
+    }
+  }
+  TORCH_CHECK(push(std::move(task), /*urgent=*/true, publish),
+              "the neuron runtime has been shut down (interpreter exit)");
+}
 
 void LaunchQueue::cut() {
-  if (stopping_.load(std::memory_order_relaxed) || in_forked_child()) {
-    return;  // nothing is held, and what is ready can be read
+  if (in_forked_child()) {
+    return;
   }
   Task task;
   task.kind = Task::Kind::kCut;
-  // The thread never sleeps while it holds something back.
+  // The thread never sleeps while it holds something back. After a shutdown nothing is held, and
+  // what is ready can be read.
   push(std::move(task), /*urgent=*/false);
 }
 
-void LaunchQueue::push(Task&& task, bool urgent) {
+bool LaunchQueue::push(Task&& task, bool urgent, const std::function<void()>& publish) {
   std::lock_guard<std::mutex> guard(producers_);
-  TORCH_CHECK(!stopping_.load(std::memory_order_relaxed),
-              "the neuron runtime has been shut down (interpreter exit)");
+  if (stopping_.load(std::memory_order_relaxed)) {
+    return false;
+  }
   const uint64_t slot = head_.load(std::memory_order_relaxed);
   if (slot - tail_.load(std::memory_order_acquire) >= kCapacity) {
     std::unique_lock<std::mutex> lock(sleep_mutex_);
     waiting_for_room_.store(1);
+    work_.notify_one();  // it sleeps if all that the queue is full of are cuts
     room_.wait(lock, [&] { return slot - tail_.load(std::memory_order_seq_cst) < kCapacity / 2; });
     waiting_for_room_.store(0);
   }
   for (size_t i = 0; i < task.outputs.size(); ++i) {
     task.outputs[i]->set_place(slot, static_cast<uint32_t>(i));
   }
+  if (publish) {
+    publish();
+  }
   ring_[slot % kCapacity] = std::move(task);
   head_.store(slot + 1, std::memory_order_seq_cst);
   if (urgent && sleeping_.load(std::memory_order_seq_cst) != 0) {
     wake();
   }
+  return true;
 }
 
 void LaunchQueue::run() {
@@ -118,9 +143,13 @@ void LaunchQueue::run() {
       ++slot;
       continue;
     }
-    if (stopping_.load(std::memory_order_relaxed)) {
-      lookahead_->pause();
-      return;
+    if (stopping_.load(std::memory_order_acquire)) {
+      // What was submitted before is seen by now, if not by the look above.
+      if (slot == head_.load(std::memory_order_acquire)) {
+        lookahead_->pause();
+        return;
+      }
+      continue;
     }
     rest(slot, spins);
   }
@@ -217,9 +246,8 @@ void LaunchQueue::execute(Task& task) {
 
 std::shared_ptr<const Failure> LaunchQueue::await_operands(const Task& task) {
   for (const ValuePtr& input : task.inputs) {
-    // This queue's own values are there by now; another's may be held back.
-    const bool elsewhere = input->producer().queue != this;
-    if ((elsewhere ? demand(*input) : input->wait()) == Value::State::kFailed) {
+    // This queue's own values are there by now; another's may still have to come.
+    if (input->wait() == Value::State::kFailed) {
       return input->failure();
     }
   }

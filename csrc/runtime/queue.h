@@ -30,8 +30,9 @@ class LaunchQueue final : public TaskRunner {
   LaunchQueue& operator=(const LaunchQueue&) = delete;
 
   // Adds a task; blocks while the queue is full (back-pressure). Tasks run in the order of
-  // submission.
-  void submit(Task&& task);
+  // submission. `publish` lets other threads see the outputs; it is called when the task has its
+  // place, so that tasks which use them come after it.
+  void submit(Task&& task, const std::function<void()>& publish = nullptr);
 
   // How many tasks it has been given.
   uint64_t submitted() const noexcept { return head_.load(std::memory_order_relaxed); }
@@ -74,7 +75,8 @@ class LaunchQueue final : public TaskRunner {
   bool has(uint64_t slot) const override { return slot < head_.load(std::memory_order_acquire); }
   void release(uint64_t slot) override;
 
-  void push(Task&& task, bool urgent);
+  // False once shut down.
+  bool push(Task&& task, bool urgent, const std::function<void()>& publish = nullptr);
   void run();
   // Nothing to take: spins, then sleeps.
   void rest(uint64_t slot, uint32_t& spins);

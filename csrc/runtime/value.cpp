@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <mutex>
+
 #include "runtime/fork.h"
 #include "runtime/queue.h"
 
@@ -10,6 +12,9 @@ namespace tn::runtime {
 namespace {
 
 std::atomic<uint64_t> made_on_host{0};
+
+// Queues that first use an undefined value at once. That is seldom: one lock for all values.
+std::mutex defining;
 
 }  // namespace
 
@@ -53,8 +58,11 @@ void Value::set_failure(std::shared_ptr<const Failure> failure) {
 }
 
 void Value::define(pjrt::Buffer buffer) {
-  buffer_ = std::move(buffer);
-  state_.store(State::kReady, std::memory_order_release);
+  const std::lock_guard<std::mutex> guard(defining);
+  if (state() == State::kUndefined) {
+    buffer_ = std::move(buffer);
+    state_.store(State::kReady, std::memory_order_release);
+  }
 }
 
 Value::State Value::wait() const noexcept {

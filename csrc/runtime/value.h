@@ -62,7 +62,7 @@ class Value final : public c10::intrusive_ptr_target {
   void set_failure(std::shared_ptr<const Failure> failure);
 
   // Gives an undefined value a buffer of zeros (contents of `torch.empty` are unspecified, zeros
-  // are reproducible). Thread-safe.
+  // are reproducible). Thread-safe: the first buffer counts.
   void define(pjrt::Buffer buffer);
 
   // Blocks until the value is no longer pending. Needs no GIL; never takes it.
