@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("eager", "warm_process", "compile", "lowering")
+BENCHMARKS = ("eager", "warm_process", "compile", "lowering", "adaptive")
 
 
 def main() -> int:
