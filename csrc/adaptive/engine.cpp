@@ -316,7 +316,7 @@ void Engine::look_for_period() {
   // Stretches shall begin where this one did, as far as what it repeats lets see.
   const size_t length = period * ((kMinPeriod + period - 1) / period);
   size_t begin = steps.size() - steps.size() % period;
-  if (begin + kContext > steps.size()) {
+  while (begin + kContext > steps.size()) {
     begin -= period;
   }
   cuts_.set_length(hash_programs(steps, begin, begin + kContext), length);

@@ -176,6 +176,16 @@ def test_random_chains_equal_the_cpu(chain: list[tuple[str, bool]]) -> None:
 
 
 @pytest.mark.usefixtures("adaptive")
+@pytest.mark.parametrize("period", [1, 2, 3, 7, 8, 9])
+def test_operations_repeat_for_long_before_anything_is_read(period: int) -> None:
+    x = torch.zeros(5, device=DEVICE)
+    for step in range(1203):
+        x = x + 1 if step % period else x - 2
+    ones = sum(1 if step % period else -2 for step in range(1203))
+    assert x.tolist() == [float(ones)] * 5
+
+
+@pytest.mark.usefixtures("adaptive")
 def test_changing_shapes_are_right() -> None:
     totals = []
     for step in range(30):
