@@ -17,7 +17,7 @@ using runtime::ValuePtr;
 // The queue must be able to hold a whole window and still have room.
 constexpr size_t kMaxSteps = 2000;
 // A stretch is searched for a period whenever it has grown by so much.
-constexpr size_t kFirstLook = 500;
+constexpr size_t kLookEvery = 500;
 // A period shorter than this is taken several times.
 constexpr size_t kMinPeriod = 32;
 
@@ -302,7 +302,7 @@ void Engine::run_single(uint64_t slot) {
     close(End::kLearned);
   } else if (size == kMaxSteps) {
     close(End::kFull);
-  } else if (close_at_ == 0 && size % kFirstLook == 0) {
+  } else if (close_at_ == 0 && size % kLookEvery == 0) {
     look_for_period();
   }
 }

@@ -63,7 +63,8 @@ void Library::find(const runtime::Program& first, std::vector<WindowPtr>& found)
 }
 
 void Library::learn(Stretch&& stretch, End end) {
-  if (stretch.pattern.steps.size() < tuning().min_steps) {
+  const Tuning chosen = tuning();
+  if (stretch.pattern.steps.size() < chosen.min_steps) {
     return;
   }
   const uint64_t hash = stretch.pattern.hash();
@@ -79,7 +80,7 @@ void Library::learn(Stretch&& stretch, End end) {
   Sightings& seen = sightings_[hash];
   seen.wanted = merge(seen.wanted, stretch.wanted());
   seen.seconds = std::min(seen.seconds, stretch.seconds);
-  if (++seen.count < tuning().sightings) {
+  if (++seen.count < chosen.sightings) {
     return;
   }
   auto window = std::make_shared<Window>();
@@ -103,9 +104,10 @@ void Library::widen(const WindowPtr& window, const std::vector<Place>& wanted) {
 
 void Library::request(const WindowPtr& window) {
   window->strikes = 0;
-  window->trial.begin(tuning().trials);
+  const Tuning chosen = tuning();
+  window->trial.begin(chosen.trials);
   Requests::instance().add(window);
-  if (tuning().wait) {
+  if (chosen.wait) {
     Requests::instance().wait();
   }
 }

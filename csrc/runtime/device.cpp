@@ -53,7 +53,7 @@ void Runtime::start() {
   started_.store(true, std::memory_order_release);
 }
 
-void Runtime::submit(c10::DeviceIndex device, Task&& task, const std::function<void()>& publish) {
+void Runtime::submit(c10::DeviceIndex device, Task&& task, c10::function_ref<void()> publish) {
   if (!blocking()) {
     queue(device).submit(std::move(task), publish);
     return;

@@ -72,7 +72,7 @@ class Runtime {
 
   // Queues an execution and, in blocking mode, waits for it and raises its error. For `publish` see
   // LaunchQueue::submit.
-  void submit(c10::DeviceIndex device, Task&& task, const std::function<void()>& publish = nullptr);
+  void submit(c10::DeviceIndex device, Task&& task, c10::function_ref<void()> publish = nullptr);
 
   void synchronize(c10::DeviceIndex device);
   void shutdown();

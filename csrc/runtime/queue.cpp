@@ -79,7 +79,7 @@ void LaunchQueue::wake() noexcept {
   work_.notify_one();
 }
 
-void LaunchQueue::submit(Task&& task, const std::function<void()>& publish) {
+void LaunchQueue::submit(Task&& task, c10::function_ref<void()> publish) {
   if (Runtime::instance().mode() == EagerMode::kAdaptive) {
     // Another queue's values may be held back there. It is told here, where windows then end at the
     // same place every time, and not by this queue's thread: it would wait for room in the other
@@ -106,7 +106,7 @@ void LaunchQueue::cut() {
   push(std::move(task), /*urgent=*/false);
 }
 
-bool LaunchQueue::push(Task&& task, bool urgent, const std::function<void()>& publish) {
+bool LaunchQueue::push(Task&& task, bool urgent, c10::function_ref<void()> publish) {
   std::lock_guard<std::mutex> guard(producers_);
   if (stopping_.load(std::memory_order_relaxed)) {
     return false;

@@ -2,6 +2,8 @@
 // queue it; the thread calls PJRT, so that the two costs overlap.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -32,10 +34,10 @@ class LaunchQueue final : public TaskRunner {
   // Adds a task; blocks while the queue is full (back-pressure). Tasks run in the order of
   // submission. `publish` lets other threads see the outputs; it is called when the task has its
   // place, so that tasks which use them come after it.
-  void submit(Task&& task, const std::function<void()>& publish = nullptr);
+  void submit(Task&& task, c10::function_ref<void()> publish = nullptr);
 
   // How many tasks it has been given.
-  uint64_t submitted() const noexcept { return head_.load(std::memory_order_relaxed); }
+  uint64_t submitted() const noexcept { return head_.load(std::memory_order_acquire); }
 
   // Says that a value is about to be waited for: nothing submitted so far is held back any longer.
   void cut();
@@ -72,11 +74,11 @@ class LaunchQueue final : public TaskRunner {
   std::shared_ptr<const Failure> await_operands(const Task& task) override;
   void launch(Task& task) override;
   void drain(c10::StreamId stream) override;
-  bool has(uint64_t slot) const override { return slot < head_.load(std::memory_order_acquire); }
+  bool has(uint64_t slot) const override { return slot < submitted(); }
   void release(uint64_t slot) override;
 
   // False once shut down.
-  bool push(Task&& task, bool urgent, const std::function<void()>& publish = nullptr);
+  bool push(Task&& task, bool urgent, c10::function_ref<void()> publish = nullptr);
   void run();
   // Nothing to take: spins, then sleeps.
   void rest(uint64_t slot, uint32_t& spins);
