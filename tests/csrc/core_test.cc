@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "expect.h"
 #include "pjrt/client.h"
 #include "pjrt/compile_options.h"
 
@@ -30,16 +31,7 @@ NOT_INLINED void operator delete(void* pointer, size_t) noexcept { std::free(poi
 namespace {
 
 using namespace tn::pjrt;
-
-int failures = 0;
-
-#define EXPECT(condition)                                                          \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      ++failures;                                                                  \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-    }                                                                              \
-  } while (false)
+using tn::testing::failures;
 
 // The message of the Error that `function` throws, or "" if it throws none.
 template <class F>
@@ -249,6 +241,6 @@ int main(int argc, char** argv) {
   test_compile_options();
   test_named_values();
   for (int i = 4; i < argc; ++i) test_real(argv[i]);
-  std::printf("core_test: %d failures\n", failures);
+  std::printf("core_test: %d failures\n", failures.load());
   return failures == 0 ? 0 : 1;
 }

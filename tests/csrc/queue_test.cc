@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "adaptive/engine.h"
+#include "expect.h"
 #include "programs.h"
 #include "runtime/device.h"
 #include "runtime/metrics.h"
@@ -30,16 +31,6 @@ using tn::adaptive::Requests;
 using tn::adaptive::Window;
 using tn::adaptive::WindowPtr;
 using State = Value::State;
-
-std::atomic<int> failures{0};
-
-#define EXPECT(condition)                                                          \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      ++failures;                                                                  \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-    }                                                                              \
-  } while (false)
 
 // Neuron devices 0 and 2 are the plugin's device 0: they can share values.
 constexpr int kDevices = 3;
