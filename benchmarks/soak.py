@@ -18,7 +18,6 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -188,7 +187,7 @@ def main() -> int:
             "samples": [asdict(s) for s in run.samples],
         }
         shown = {key: value for key, value in result[device].items() if key != "samples"}
-        print(device, json.dumps(shown, indent=2), f"threads now: {threading.active_count()}")
+        print(device, json.dumps(shown, indent=2))
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     return 0

@@ -23,10 +23,8 @@ from random import Random
 from typing import Any
 
 from tests.conformance import workers
-from tests.conformance.workers import serve
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "build" / "conformance" / "compiled.jsonl"
+RESULTS = workers.ROOT / "build" / "conformance" / "compiled.jsonl"
 # What op_db's random ops set, where op_db can.
 _SEED = 42
 _EXPECTED = Path(__file__).with_name("compiled.json")
@@ -164,7 +162,7 @@ def work() -> None:
 
     warnings.simplefilter("ignore")
     settings.fallback = "allow"
-    serve(lambda name: asdict(run_op(name)))
+    workers.serve(lambda name: asdict(run_op(name)))
 
 
 def run_all(names: Sequence[str], timeout: float) -> Iterator[Row]:

@@ -91,23 +91,18 @@ class Blocks(Control):
         XLA repeats a write in place, on a copy, for each that reads its result in another shape than
         the flat one of storages.
         """
+        write = Write(x, block, tuple(starts), wanted, combine)
         if x.numel <= _SMALL:
             old = self.dynamic_slice(x, starts, block.shape)
             new = self.select(wanted, combine(old, block), old)
             result = self.dynamic_update_slice(x, new, starts)
         else:
-            result = self._looped_write(x, block, starts, wanted, combine)
-        result.written = Write(x, block, tuple(starts), wanted, combine)
+            result = self._looped_write(write, wanted, combine)
+        result.written = write
         return result
 
-    def _looped_write(
-        self,
-        x: Val,
-        block: Val,
-        starts: Sequence[Start],
-        wanted: Val,
-        combine: Callable[[Val, Val], Val],
-    ) -> Val:
+    def _looped_write(self, write: Write, wanted: Val, combine: Callable[[Val, Val], Val]) -> Val:
+        x, block, starts = write.target, write.block, write.starts
         moving = [self.scalar(start, torch.int64) for start in starts if isinstance(start, Val)]
 
         def step(_: Val, whole: Val, given: Val, *places: Val) -> list[Val]:
