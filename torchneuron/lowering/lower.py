@@ -222,7 +222,7 @@ def _module_text(
         "module @torchneuron {\n"
         f"func.func public @main({', '.join(arguments)}) -> ({types}) {{\n"
         f"{body}\n"
-        "}\n}\n"
+        "}\n" + "\n".join(b.functions.values()) + "\n}\n"
     )
 
 

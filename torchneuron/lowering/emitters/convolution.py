@@ -330,6 +330,9 @@ def convolution_backward(
 ) -> tuple[Val | None, Val | None, Val | None]:
     dtype = opmath(weight.dtype)
     grad, x, kernel = (b.convert(value, dtype) for value in (grad_output, input, weight))
+    if sum(output_mask) > 1:
+        # Up to three loops read it, in two orders: each would compute anew what it is made of.
+        grad = b.materialize(grad)
     window = _window(x.ndim - 2, stride, padding, dilation, groups)
     sizes, taps = x.shape[2:], kernel.shape[2:]
     result: list[Val | None] = [None, None, None]

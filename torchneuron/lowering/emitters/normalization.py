@@ -127,6 +127,9 @@ class _BatchNorm:
         self.new_running = running
         wide, channels = _wide(b, x), _per_channel(x)
         if training:
+            # Three loops read it: each would compute anew what it is made of, and where that is a
+            # convolution, whose channels come last, would read across memory.
+            wide = b.materialize(wide)
             dims = _batch_dims(x)
             mean, centred, squares = _deviations(b, wide, dims)
             count = math.prod(x.shape[dim] for dim in dims)

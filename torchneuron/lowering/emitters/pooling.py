@@ -144,7 +144,8 @@ def _max_pool(b: Builder, x: Val, axes: Sequence[_Axis]) -> tuple[Val, Val]:
             best = _larger(b, best, *pair)
         assert best is not None
         value, index = best
-    return value, index
+    # What reads them would find the maxima anew, each reader for itself.
+    return b.materialize(value), b.materialize(index)
 
 
 def _empty_pair(b: Builder, out: Any) -> tuple[Val, Val]:

@@ -65,6 +65,8 @@ class Core:
         self._constants: list[dict[str, Val]] = [{}]
         # Reshapes outside all regions: operand and result, by the result's name.
         self._reshapes: dict[str, tuple[Val, Val]] = {}
+        # Private functions that the text calls, by name.
+        self.functions: dict[str, str] = {}
         self.has_chlo = False
         self.has_torch = False
         # What tells whether the reductions run along memory, see `reduces_rows`.

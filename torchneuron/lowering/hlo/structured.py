@@ -264,21 +264,25 @@ class Structured(Maths):
 
         ``layout`` names the dimensions of x, kernel and result in StableHLO's letters, without
         commas, for other orders: ("bf01", "oi01", "bf01") is the default in two dimensions.
+
+        The operation itself has the channels last, between transpositions: in that order XLA:CPU
+        computes it as a product of matrices, in others element by element, many times slower.
+        It reorders by itself only what stands outside of all regions and functions.
         """
         rank = x.ndim - 2
         spatial = "".join(map(str, range(rank)))
         names = layout or (f"bf{spatial}", f"oi{spatial}", f"bf{spatial}")
-        x_dims, k_dims = (
-            dict(zip(names[0], x.shape, strict=True)),
-            dict(zip(names[1], kernel.shape, strict=True)),
-        )
+        last = (f"b{spatial}f", f"{spatial}io", f"b{spatial}f")
+        x = self.transpose(x, [names[0].index(letter) for letter in last[0]])
+        kernel = self.transpose(kernel, [names[1].index(letter) for letter in last[1]])
         dilate_x, dilate_k = list(x_dilation or [1] * rank), list(kernel_dilation or [1] * rank)
-        sizes: dict[str, int] = {"b": x_dims["b"] // batch_groups, "f": k_dims["o"]}
-        for i, axis in enumerate(spatial):
-            extent = (x_dims[axis] - 1) * dilate_x[i] + 1 if x_dims[axis] else 0
-            reach = (k_dims[axis] - 1) * dilate_k[i] + 1 if k_dims[axis] else 0
-            sizes[axis] = max(0, (extent + sum(padding[i]) - reach) // strides[i] + 1)
-        text = [f"[{', '.join(name)}]" for name in names]
+        counts = []
+        for i in range(rank):
+            size, taps = x.shape[1 + i], kernel.shape[i]
+            extent = (size - 1) * dilate_x[i] + 1 if size else 0
+            reach = (taps - 1) * dilate_k[i] + 1 if taps else 0
+            counts.append(max(0, (extent + sum(padding[i]) - reach) // strides[i] + 1))
+        text = [f"[{', '.join(name)}]" for name in last]
         flags = ", ".join(["true" if reversal else "false"] * rank)
         attrs = (
             f"dimension_numbers = #stablehlo.conv<{text[0]}x{text[1]}->{text[2]}>, "
@@ -287,8 +291,9 @@ class Structured(Maths):
             f"window_reversal = array<i1{': ' if flags else ''}{flags}>, "
             f"feature_group_count = {groups} : i64, batch_group_count = {batch_groups} : i64"
         )
-        shape = [sizes[name] for name in names[2]]
-        return self.op1("stablehlo.convolution", [x, kernel], dtype or x.dtype, shape, attrs)
+        shape = [x.shape[0] // batch_groups, *counts, kernel.shape[-1]]
+        result = self.op1("stablehlo.convolution", [x, kernel], dtype or x.dtype, shape, attrs)
+        return self.transpose(result, [last[2].index(letter) for letter in names[2]])
 
     # Indexing
 
@@ -453,6 +458,24 @@ class Structured(Maths):
         """The values, computed as they are before anything that uses them."""
         results: list[Result] = [(value.dtype, value.shape) for value in values]
         return self.op("stablehlo.optimization_barrier", values, results)
+
+    def materialize(self, x: Val) -> Val:
+        """``x``, computed once and kept in memory in its own order.
+
+        XLA computes what is cheap anew in every loop that reads it, and in that loop's order. It
+        fuses nothing across a call that it may not inline; the call itself costs nothing. Worth
+        it where several loops read what is more than an elementwise operation, or reads across
+        memory. Small values are left as they are.
+        """
+        if x.numel <= SMALL_REDUCTION:
+            return x
+        name = "_".join(["kept", str(x.dtype).removeprefix("torch."), *map(str, x.shape)])
+        self.functions[name] = (
+            f"func.func private @{name}(%x: {x.type}) -> {x.type} {{\n"
+            f'"func.return"(%x) : ({x.type}) -> ()\n}}'
+        )
+        attrs = f'callee = @{name}, mhlo.frontend_attributes = {{inlineable = "false"}}'
+        return self.op1("func.call", [x], x.dtype, x.shape, attrs)
 
     # Products that several families want
 
