@@ -312,6 +312,12 @@ _CONVOLUTION_NAMES = frozenset(
 )
 
 
+def _channels_last(b: Builder, x: Val) -> Val:
+    """``x`` (N, C, ...), kept in memory as (N, ..., C)."""
+    kept = b.materialize(b.transpose(x, [0, *range(2, x.ndim), 1]))
+    return b.transpose(kept, [0, x.ndim - 1, *range(1, x.ndim - 1)])
+
+
 @emitter("aten.convolution_backward")
 def convolution_backward(
     b: Builder,
@@ -335,12 +341,16 @@ def convolution_backward(
         grad = b.materialize(grad)
     window = _window(x.ndim - 2, stride, padding, dilation, groups)
     sizes, taps = x.shape[2:], kernel.shape[2:]
+    maps = grad
+    if output_mask[1] and groups == 1 and window.rank < 3:
+        # Both gradients take the channels last, and from there whole rows go where they must.
+        maps = _channels_last(b, grad)
     result: list[Val | None] = [None, None, None]
     if output_mask[0]:
         to_input = _correlate if transposed else _input_gradient
-        result[0] = finish(b, to_input(b, grad, kernel, window, sizes), out[0])
+        result[0] = finish(b, to_input(b, maps, kernel, window, sizes), out[0])
     if output_mask[1]:
-        moved, fixed = (grad, x) if transposed else (x, grad)
+        moved, fixed = (maps, x) if transposed else (x, maps)
         result[1] = finish(b, _kernel_gradient(b, moved, fixed, window, taps), out[1])
     if output_mask[2]:
         result[2] = finish(b, b.reduce_sum(grad, [0, *range(2, grad.ndim)]), out[2])
