@@ -20,6 +20,8 @@ def test_large_values_pass_a_call_that_xla_may_not_inline() -> None:
     for number, (shape, dtype) in enumerate(shapes):
         kept = b.materialize(Val(f"%x{number}", dtype, shape))
         assert (kept.shape, kept.dtype) == (shape, dtype)
+        again = b.materialize(Val(f"%x{number}", dtype, shape))
+        assert again.ir == kept.ir == b.kept(Val(f"%x{number}", dtype, shape)).ir
     assert b.body_text().count("func.call") == 3
     assert sorted(b.functions) == ["kept_complex64_5600", "kept_float32_80_70"]
 

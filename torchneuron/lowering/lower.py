@@ -196,7 +196,7 @@ def _fit(b: Builder, result: Any, target: TensorInput | FreshOutput) -> Val:
         raise LoweringError(
             "output", f"a value of shape {result.shape} for an output of shape {target.sizes}"
         )
-    return b.convert(result, target.dtype)
+    return b.convert(b.kept(result), target.dtype)
 
 
 def _module_text(

@@ -173,6 +173,14 @@ class Core:
         """What was emitted so far."""
         return "\n".join(self._lines)
 
+    def keep(self, x: Val, kept: Val) -> None:
+        """Remember within this region that ``kept`` is ``x`` in memory."""
+        self._constants[-1][f"kept {x.ir}"] = kept
+
+    def kept(self, x: Val) -> Val:
+        """``x`` in memory if it is there anyway, else ``x`` itself."""
+        return self._constants[-1].get(f"kept {x.ir}", x)
+
     # Constants
 
     def full(self, shape: Sequence[int], value: Number, dtype: torch.dtype) -> Val:

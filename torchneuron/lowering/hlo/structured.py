@@ -467,15 +467,18 @@ class Structured(Maths):
         it where several loops read what is more than an elementwise operation, or reads across
         memory. Small values are left as they are.
         """
-        if x.numel <= SMALL_REDUCTION:
-            return x
+        known = self.kept(x)
+        if x.numel <= SMALL_REDUCTION or known is not x:
+            return known
         name = "_".join(["kept", str(x.dtype).removeprefix("torch."), *map(str, x.shape)])
         self.functions[name] = (
             f"func.func private @{name}(%x: {x.type}) -> {x.type} {{\n"
             f'"func.return"(%x) : ({x.type}) -> ()\n}}'
         )
         attrs = f'callee = @{name}, mhlo.frontend_attributes = {{inlineable = "false"}}'
-        return self.op1("func.call", [x], x.dtype, x.shape, attrs)
+        result = self.op1("func.call", [x], x.dtype, x.shape, attrs)
+        self.keep(x, result)
+        return result
 
     # Products that several families want
 
