@@ -205,6 +205,42 @@ def test_errors_come_from_the_call_that_made_them() -> None:
     assert (y * 2).sum().item() == 12
 
 
+ACROSS_STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "exp(a) exp(b)": lambda a, b: a.exp() * b.exp(),
+    "exp(a) / exp(b)": lambda a, b: a.exp() / b.exp(),
+    "log(exp(a))": lambda a, b: a.exp().log(),
+    "log(a ** b)": lambda a, b: a.abs().pow(b).log(),
+    "exp(a) ** b": lambda a, b: a.exp().pow(torch.full_like(b, 0.25)),
+    "sqrt(a) sqrt(a)": lambda a, b: (lambda root: root * root)(a.abs().sqrt()),
+    "sqrt(a a)": lambda a, b: (lambda large: (large * large).sqrt())(a * 1e25),
+    "a / b / c": lambda a, b: torch.full_like(a, 1e30) / b / torch.full_like(a, 1e30),
+    "a / (b / c)": lambda a, b: a * 1e20 / (torch.full_like(a, 1e30) / (a * 1e20)),
+    "a / sqrt(b)": lambda a, b: a / b.abs().sqrt(),
+    "0 + a": lambda a, b: 1 / (torch.zeros_like(a) + b * 0),
+    "sum(constant)": lambda a, b: torch.full((10_000,), 0.1, device=a.device).sum(),
+}
+
+
+@pytest.mark.usefixtures("adaptive")
+@pytest.mark.parametrize("name", ACROSS_STEPS)
+def test_the_compiler_does_not_simplify_from_one_operation_to_the_next(name: str) -> None:
+    values = [100.0, -100.0, 0.5, 3.0, 1e-5, 90.0, -2.0, 0.0, 1e-20, 1e20, -0.0, 0.3]
+    a = torch.tensor(values, device=DEVICE)
+    b = torch.tensor([*values[4:], *values[:4]], device=DEVICE)
+
+    def run() -> list[float]:
+        return [ACROSS_STEPS[name](a, b).cpu().flatten() for _ in range(5)][-1].tolist()  # type: ignore[no-any-return]
+
+    with torch.neuron.eager_mode("strict"):
+        strict = run()
+    before = fused()
+    adaptive = run()
+    assert fused() > before
+    assert torch.tensor(adaptive).view(torch.int32).tolist() == (
+        torch.tensor(strict).view(torch.int32).tolist()
+    )
+
+
 @pytest.mark.usefixtures("adaptive")
 def test_deterministic_algorithms_run_one_by_one() -> None:
     x = torch.ones(7, device=DEVICE)
