@@ -329,6 +329,67 @@ def test_a_killed_worker_costs_the_window_only(run_python: RunPython, tmp_path: 
     assert f"ended with {-signal.SIGKILL}" in output
 
 
+IDLE_DEATHS = (
+    """
+import threading, torch
+from torchneuron.adaptive import service
+first = threading.Thread(target=lambda: torch.ones(3, device="neuron").add(1).sum().item())
+first.start()
+first.join()
+"""
+    + LOOP
+    + """
+process = service.start()._worker._process
+process.kill()
+process.wait()
+x = torch.ones(14, device="neuron")
+for _ in range(8):
+    value = ((x + 5) * 6 - x).sum().item()
+print([(window["state"], window["dropped"]) for window in torch.neuron.windows()])
+"""
+)
+
+
+def test_a_worker_that_dies_between_windows_costs_none(
+    run_python: RunPython, tmp_path: Any
+) -> None:
+    output = run_python(
+        IDLE_DEATHS, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
+    ).stdout
+    assert output.splitlines()[-1] == "[('ready', ''), ('ready', '')]"
+
+
+NO_WORKER = (
+    """
+import subprocess
+def refuse(*arguments, **options):
+    raise OSError("Resource temporarily unavailable")
+subprocess.Popen = refuse
+"""
+    + LOOP
+    + """
+print([window["dropped"] for window in torch.neuron.windows()])
+"""
+)
+
+
+def test_without_a_worker_operations_run_one_by_one(run_python: RunPython, tmp_path: Any) -> None:
+    output = run_python(
+        NO_WORKER, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
+    ).stdout
+    assert output.startswith("455.0")
+    assert "does not start: Resource temporarily unavailable" in output
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.4])
+def test_the_process_may_end_at_any_moment(
+    run_python: RunPython, tmp_path: Any, wait: float
+) -> None:
+    script = LOOP.replace("wait=True", "wait=False") + f"import time\ntime.sleep({wait})\n"
+    done = run_python(script, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path))
+    assert done.stderr == ""
+
+
 def test_no_worker_outlives_the_process(run_python: RunPython, tmp_path: Any) -> None:
     script = LOOP + (
         "from torchneuron.adaptive import service\nprint(service.start()._worker._process.pid)\n"
