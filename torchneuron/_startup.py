@@ -58,7 +58,7 @@ def register() -> None:
     recurrent.register()
     # PyTorch's own default for devices of its private slot is float16. Other threads start with that.
     torch.set_autocast_dtype(DEVICE, torch.bfloat16)
-    atexit.register(_C.shutdown)
+    atexit.register(_shut_down)
     _registered = True
 
 
@@ -104,6 +104,13 @@ def _resolve(*call: Any) -> dict[str, Any]:
 
     _serve_windows()
     return resolve(*call)
+
+
+def _shut_down() -> None:
+    _C.shutdown()
+    service = sys.modules.get("torchneuron.adaptive.service")
+    if service is not None:
+        service.end()
 
 
 def _serve_windows() -> None:

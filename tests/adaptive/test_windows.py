@@ -205,6 +205,42 @@ def test_errors_come_from_the_call_that_made_them() -> None:
     assert (y * 2).sum().item() == 12
 
 
+ACROSS_STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "exp(a) exp(b)": lambda a, b: a.exp() * b.exp(),
+    "exp(a) / exp(b)": lambda a, b: a.exp() / b.exp(),
+    "log(exp(a))": lambda a, b: a.exp().log(),
+    "log(a ** b)": lambda a, b: a.abs().pow(b).log(),
+    "exp(a) ** b": lambda a, b: a.exp().pow(torch.full_like(b, 0.25)),
+    "sqrt(a) sqrt(a)": lambda a, b: (lambda root: root * root)(a.abs().sqrt()),
+    "sqrt(a a)": lambda a, b: (lambda large: (large * large).sqrt())(a * 1e25),
+    "a / b / c": lambda a, b: torch.full_like(a, 1e30) / b / torch.full_like(a, 1e30),
+    "a / (b / c)": lambda a, b: a * 1e20 / (torch.full_like(a, 1e30) / (a * 1e20)),
+    "a / sqrt(b)": lambda a, b: a / b.abs().sqrt(),
+    "0 + a": lambda a, b: 1 / (torch.zeros_like(a) + b * 0),
+    "sum(constant)": lambda a, b: torch.full((10_000,), 0.1, device=a.device).sum(),
+}
+
+
+@pytest.mark.usefixtures("adaptive")
+@pytest.mark.parametrize("name", ACROSS_STEPS)
+def test_the_compiler_does_not_simplify_from_one_operation_to_the_next(name: str) -> None:
+    values = [100.0, -100.0, 0.5, 3.0, 1e-5, 90.0, -2.0, 0.0, 1e-20, 1e20, -0.0, 0.3]
+    a = torch.tensor(values, device=DEVICE)
+    b = torch.tensor([*values[4:], *values[:4]], device=DEVICE)
+
+    def run() -> list[float]:
+        return [ACROSS_STEPS[name](a, b).cpu().flatten() for _ in range(5)][-1].tolist()  # type: ignore[no-any-return]
+
+    with torch.neuron.eager_mode("strict"):
+        strict = run()
+    before = fused()
+    adaptive = run()
+    assert fused() > before
+    assert torch.tensor(adaptive).view(torch.int32).tolist() == (
+        torch.tensor(strict).view(torch.int32).tolist()
+    )
+
+
 @pytest.mark.usefixtures("adaptive")
 def test_deterministic_algorithms_run_one_by_one() -> None:
     x = torch.ones(7, device=DEVICE)
@@ -291,6 +327,67 @@ def test_a_killed_worker_costs_the_window_only(run_python: RunPython, tmp_path: 
     ).stdout
     assert output.startswith("455.0")
     assert f"ended with {-signal.SIGKILL}" in output
+
+
+IDLE_DEATHS = (
+    """
+import threading, torch
+from torchneuron.adaptive import service
+first = threading.Thread(target=lambda: torch.ones(3, device="neuron").add(1).sum().item())
+first.start()
+first.join()
+"""
+    + LOOP
+    + """
+process = service.start()._worker._process
+process.kill()
+process.wait()
+x = torch.ones(14, device="neuron")
+for _ in range(8):
+    value = ((x + 5) * 6 - x).sum().item()
+print([(window["state"], window["dropped"]) for window in torch.neuron.windows()])
+"""
+)
+
+
+def test_a_worker_that_dies_between_windows_costs_none(
+    run_python: RunPython, tmp_path: Any
+) -> None:
+    output = run_python(
+        IDLE_DEATHS, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
+    ).stdout
+    assert output.splitlines()[-1] == "[('ready', ''), ('ready', '')]"
+
+
+NO_WORKER = (
+    """
+import subprocess
+def refuse(*arguments, **options):
+    raise OSError("Resource temporarily unavailable")
+subprocess.Popen = refuse
+"""
+    + LOOP
+    + """
+print([window["dropped"] for window in torch.neuron.windows()])
+"""
+)
+
+
+def test_without_a_worker_operations_run_one_by_one(run_python: RunPython, tmp_path: Any) -> None:
+    output = run_python(
+        NO_WORKER, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
+    ).stdout
+    assert output.startswith("455.0")
+    assert "does not start: Resource temporarily unavailable" in output
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.4])
+def test_the_process_may_end_at_any_moment(
+    run_python: RunPython, tmp_path: Any, wait: float
+) -> None:
+    script = LOOP.replace("wait=True", "wait=False") + f"import time\ntime.sleep({wait})\n"
+    done = run_python(script, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path))
+    assert done.stderr == ""
 
 
 def test_no_worker_outlives_the_process(run_python: RunPython, tmp_path: Any) -> None:

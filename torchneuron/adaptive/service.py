@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import subprocess
@@ -23,6 +22,8 @@ from torchneuron.program.session import compile_flags, compiler, toolchain
 _IDLE_SECONDS = 60.0
 # How long a process that has closed its connection may take to end.
 _LAST_WORDS_SECONDS = 0.2
+# How long the thread may take to load the program it has at the end of the process.
+_END_SECONDS = 5.0
 _WORKER = str(Path(__file__).with_name("worker.py"))
 
 
@@ -34,19 +35,32 @@ class Worker:
     """The other end of ``worker.py``, started again when asked after a crash or an idle time."""
 
     def __init__(self) -> None:
-        """Start it now, while the first operations are compiled; it loads nothing until asked."""
+        """Starts nothing yet."""
+        self._ended = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
-        self._start()
+
+    def start(self) -> None:
+        """Start the process unless there is one; it loads nothing until asked.
+
+        By the thread that asks: the process ends when the thread that started it does.
+        """
+        if self._ended:
+            raise WorkerError("the process is ending")
+        if self._process is not None and self._process.poll() is not None:
+            self.stop()  # it has died in idleness: killed when memory was short, say
+        if self._process is None:
+            self._start()
 
     def ask(self, kind: str, *arguments: Any) -> Any:
         """The worker's answer; WorkerError if it has none."""
-        if self._process is None:
-            self._start()
         try:
+            self.start()
             self._connection.send((kind, *arguments))
             state, answer = self._connection.recv()
         except (EOFError, OSError) as error:
+            if self._process is None:
+                raise WorkerError(f"the compiling process does not start: {error}") from error
             code = self.stop(_LAST_WORDS_SECONDS)
             raise WorkerError(f"the compiling process ended with {code}") from error
         if state == "error":
@@ -63,6 +77,11 @@ class Worker:
             return process.wait(timeout=patience)
         process.kill()
         return process.wait()
+
+    def end(self) -> None:
+        """End the process, and start no other."""
+        self._ended = True
+        self.stop()
 
     def _start(self) -> None:
         ours, theirs = Pipe()
@@ -130,8 +149,15 @@ class Service:
         client = _RemoteClient(self._worker)
         self._compiler = Compiler(lambda: client, compiler().cache, metrics=self.metrics)
         METRICS.provide(self._counters)
-        atexit.register(self._worker.stop)
-        threading.Thread(target=self._run, name="neuron-windows", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="neuron-windows", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """The core wants no more windows. A thread in the midst of loading a program must not come
+        back from it to an interpreter that is gone: that would be the end of the process.
+        """
+        self._worker.end()
+        self._thread.join(_END_SECONDS)
 
     def _counters(self) -> dict[str, int | float]:
         numbers = self.metrics.snapshot()
@@ -142,6 +168,10 @@ class Service:
         }
 
     def _run(self) -> None:
+        # Now, while the first operations are compiled. If there cannot be a process, it is said of
+        # each window that asks for one.
+        with contextlib.suppress(OSError, WorkerError):
+            self._worker.start()
         while _C.windows_wanted():
             window = _C.next_window(_IDLE_SECONDS)
             if window is None:
@@ -174,7 +204,22 @@ class Service:
         window.install(program.executable.loaded, program.metadata["donatable"])
 
 
-@cache
+_starting = threading.Lock()
+
+
 def start() -> Service:
-    """The process's service, started by the first call."""
+    """The process's service, started by the first call; any thread may make that."""
+    with _starting:
+        return _service()
+
+
+def end() -> None:
+    """End the service if there is one; the core wants no more windows."""
+    with _starting:
+        if _service.cache_info().currsize:
+            _service().end()
+
+
+@cache
+def _service() -> Service:
     return Service()

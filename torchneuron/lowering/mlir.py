@@ -101,7 +101,8 @@ class Function:
     """A module's public function under another name, for a module of several.
 
     ``text`` also holds the functions that it calls; types are MLIR's. ``aliases`` are the results'
-    numbers by those of the parameters that they may overwrite.
+    numbers by those of the parameters that they may overwrite. ``origins`` are the names of the
+    operations that compute each result: back to the first that does more than move values.
     """
 
     name: str
@@ -109,6 +110,25 @@ class Function:
     parameters: tuple[str, ...]
     results: tuple[str, ...]
     aliases: dict[int, int]
+    origins: tuple[frozenset[str], ...]
+
+
+# Operations that leave values as they are, but for their places.
+_MOVES = {
+    f"stablehlo.{name}"
+    for name in (
+        "reshape",
+        "transpose",
+        "broadcast_in_dim",
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "concatenate",
+        "reverse",
+        "select",
+        "convert",
+    )
+}
 
 
 def function(artifact: bytes, name: str) -> Function:
@@ -130,6 +150,8 @@ def function(artifact: bytes, name: str) -> Function:
                         ir.TypeAttr(operation.attributes["function_type"]).value
                     )
                     aliases = _aliases(ir, operation)
+                    results = list(operation.regions[0].blocks[0].operations)[-1].operands
+                    origins = tuple(frozenset(_origins(ir, value)) for value in results)
                     if "arg_attrs" in operation.attributes:
                         del operation.attributes["arg_attrs"]
             texts = [
@@ -141,7 +163,24 @@ def function(artifact: bytes, name: str) -> Function:
                 tuple(map(str, type_.inputs)),
                 tuple(map(str, type_.results)),
                 aliases,
+                origins,
             )
+
+
+def _origins(ir: Any, value: Any) -> set[str]:
+    """The operations that compute a value: back to the first that does more than move it."""
+    found: set[str] = set()
+    seen: set[Any] = set()
+    waiting = [value]
+    while waiting:
+        operation = waiting.pop().owner
+        if isinstance(operation, ir.Block):  # of an argument
+            continue
+        found.add(operation.name)
+        if operation.name in _MOVES and operation not in seen:
+            seen.add(operation)
+            waiting += operation.operands
+    return found
 
 
 def _aliases(ir: Any, operation: Any) -> dict[int, int]:

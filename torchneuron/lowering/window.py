@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,22 @@ from torchneuron.lowering import mlir
 
 # A step's operand: (step, output) of an earlier step, or (-1, number) of a value from outside.
 Source = tuple[int, int]
+
+# What XLA simplifies to something that is equal in real numbers only: what computes a value, and
+# what uses it.
+_SIMPLIFIED = {
+    "exponential": {"multiply", "divide", "log", "power"},
+    "power": {"log", "power", "divide", "sqrt", "rsqrt"},
+    "sqrt": {"multiply", "divide", "log"},
+    "rsqrt": {"multiply", "divide", "log"},
+    "divide": {"divide"},
+    "multiply": {"sqrt", "rsqrt"},
+    "constant": {"reduce", "add", "divide", "power"},
+    "broadcast_in_dim": {"reduce"},
+    "concatenate": {"reduce"},
+    "reduce": {"reduce"},
+}
+_OPERATION = re.compile(r"\bstablehlo\.(\w+)")
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,11 @@ def fuse(stretch: Stretch) -> Fused:
 
     A step that may overwrite an operand passes that on: where the operand came, through steps of
     that kind, from outside, and the step's result is an output, the two share memory.
+
+    XLA simplifies as in real numbers, ``log(exp(x))`` to ``x`` and ``exp(x) * exp(y)`` to
+    ``exp(x + y)``: within one op that is strict mode's result too, from one to the next it would be
+    another one. So values go through a barrier there. It is gone when XLA makes loops, which still
+    reach over many steps.
     """
     functions = [mlir.function(module, f"program{i}") for i, module in enumerate(stretch.modules)]
     aliases = _aliases(stretch, functions)
@@ -88,17 +110,24 @@ def _aliases(stretch: Stretch, functions: Sequence[mlir.Function]) -> dict[int, 
 
 def _text(stretch: Stretch, functions: Sequence[mlir.Function], aliases: dict[int, int]) -> str:
     types: list[str] = [""] * stretch.outside
+    behind = _behind_barriers(stretch, functions)
+    barred = set().union(*behind)
     body = []
     for number, (program, operands) in enumerate(stretch.steps):
         function = functions[program]
         for (step, index), type_ in zip(operands, function.parameters, strict=True):
             if step < 0:
                 types[index] = type_
-        names = ", ".join(_name(source) for source in operands)
+        names = ", ".join(_name(source, source in behind[number]) for source in operands)
         body.append(
             f"%s{number}:{len(function.results)} = func.call @{function.name}({names}) : "
             f"({', '.join(function.parameters)}) -> ({', '.join(function.results)})"
         )
+        body += [
+            f"%b{number}_{i} = stablehlo.optimization_barrier %s{number}#{i} : {type_}"
+            for i, type_ in enumerate(function.results)
+            if (number, i) in barred
+        ]
     parameters = [
         f"%o{i}: {type_}"
         + (f" {{tf.aliasing_output = {aliases[i]} : i32}}" if i in aliases else "")
@@ -115,6 +144,25 @@ def _text(stretch: Stretch, functions: Sequence[mlir.Function], aliases: dict[in
     return "module @torchneuron {\n" + main + "\n".join(f.text for f in functions) + "\n}\n"
 
 
-def _name(source: Source) -> str:
+def _behind_barriers(stretch: Stretch, functions: Sequence[mlir.Function]) -> list[set[Source]]:
+    """For each step, the operands that XLA is not to simplify the step with."""
+    used = [set(_OPERATION.findall(function.text)) for function in functions]
+    return [
+        {
+            (step, index)
+            for step, index in operands
+            if step >= 0
+            and any(
+                used[program] & _SIMPLIFIED.get(origin.removeprefix("stablehlo."), set())
+                for origin in functions[stretch.steps[step][0]].origins[index]
+            )
+        }
+        for program, operands in stretch.steps
+    ]
+
+
+def _name(source: Source, behind_barrier: bool = False) -> str:
     step, index = source
+    if behind_barrier:
+        return f"%b{step}_{index}"
     return f"%o{index}" if step < 0 else f"%s{step}#{index}"
