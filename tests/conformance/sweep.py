@@ -26,6 +26,7 @@ from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map
 
+from tests.conformance import statistics
 from tests.conformance.compare import UNWRITTEN, Case, apply, compare, draws, judge, to_device
 from tests.conformance.tolerances import tolerance_of
 
@@ -288,7 +289,11 @@ def fallbacks() -> Counter[str]:
 
 def run_op(op: OpInfo, dtype: torch.dtype, limit: int, aspect: Aspect = Aspect.FORWARD) -> Row:
     """Run ``limit`` samples of an op (0 for all) on the device and compare them with the CPU."""
-    return run_cases(name_of(op), cases(op, dtype, limit, aspect))
+    row = run_cases(name_of(op), cases(op, dtype, limit, aspect))
+    if aspect is Aspect.FORWARD and row.status in ("native", "fallback"):
+        if wrong := statistics.problem(row.op, dtype):
+            return Row(row.op, "wrong", row.samples, wrong)
+    return row
 
 
 def run_cases(name: str, found: Iterator[Case]) -> Row:
