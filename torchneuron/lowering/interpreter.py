@@ -349,6 +349,10 @@ class Interpreter:
 
         examples = [meta_like(leaves[place]) for place in places]
         gm = make_fx(functionalize(flat, remove="mutations_and_views"))(*examples)
+        # The last of the graph: what the function wrote, into its arguments. Whoever wants it has it
+        # as a result.
+        for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+            gm.graph.erase_node(node)
         known = [
             _Known(leaves[place], example) for place, example in zip(places, examples, strict=True)
         ]
