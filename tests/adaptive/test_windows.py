@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -294,10 +295,15 @@ print(value, {name: torch.neuron.metrics()[name] for name in
 """
 
 
-def test_another_process_finds_the_windows(run_python: RunPython, tmp_path: Any) -> None:
-    variables = {"TORCHNEURON_EAGER": "adaptive", "TORCHNEURON_CACHE_DIR": str(tmp_path)}
-    first = run_python(LOOP, **variables).stdout
-    second = run_python(LOOP, **variables).stdout
+@pytest.fixture
+def run_adaptive(run_python: RunPython, tmp_path: Any) -> RunPython:
+    """Run a script in adaptive mode with a program cache of the test's own."""
+    return partial(run_python, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path))
+
+
+def test_another_process_finds_the_windows(run_adaptive: RunPython) -> None:
+    first = run_adaptive(LOOP).stdout
+    second = run_adaptive(LOOP).stdout
     assert first.startswith("455.0")
     assert second.startswith("455.0")
     assert "'windows_compiled': 1" in first
@@ -321,10 +327,8 @@ print([window["dropped"] for window in torch.neuron.windows()])
 )
 
 
-def test_a_killed_worker_costs_the_window_only(run_python: RunPython, tmp_path: Any) -> None:
-    output = run_python(
-        KILLED, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
-    ).stdout
+def test_a_killed_worker_costs_the_window_only(run_adaptive: RunPython) -> None:
+    output = run_adaptive(KILLED).stdout
     assert output.startswith("455.0")
     assert f"ended with {-signal.SIGKILL}" in output
 
@@ -350,12 +354,8 @@ print([(window["state"], window["dropped"]) for window in torch.neuron.windows()
 )
 
 
-def test_a_worker_that_dies_between_windows_costs_none(
-    run_python: RunPython, tmp_path: Any
-) -> None:
-    output = run_python(
-        IDLE_DEATHS, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
-    ).stdout
+def test_a_worker_that_dies_between_windows_costs_none(run_adaptive: RunPython) -> None:
+    output = run_adaptive(IDLE_DEATHS).stdout
     assert output.splitlines()[-1] == "[('ready', ''), ('ready', '')]"
 
 
@@ -373,30 +373,24 @@ print([window["dropped"] for window in torch.neuron.windows()])
 )
 
 
-def test_without_a_worker_operations_run_one_by_one(run_python: RunPython, tmp_path: Any) -> None:
-    output = run_python(
-        NO_WORKER, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
-    ).stdout
+def test_without_a_worker_operations_run_one_by_one(run_adaptive: RunPython) -> None:
+    output = run_adaptive(NO_WORKER).stdout
     assert output.startswith("455.0")
     assert "does not start: Resource temporarily unavailable" in output
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.4])
-def test_the_process_may_end_at_any_moment(
-    run_python: RunPython, tmp_path: Any, wait: float
-) -> None:
+def test_the_process_may_end_at_any_moment(run_adaptive: RunPython, wait: float) -> None:
     script = LOOP.replace("wait=True", "wait=False") + f"import time\ntime.sleep({wait})\n"
-    done = run_python(script, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path))
+    done = run_adaptive(script)
     assert done.stderr == ""
 
 
-def test_no_worker_outlives_the_process(run_python: RunPython, tmp_path: Any) -> None:
+def test_no_worker_outlives_the_process(run_adaptive: RunPython) -> None:
     script = LOOP + (
         "from torchneuron.adaptive import service\nprint(service.start()._worker._process.pid)\n"
     )
-    output = run_python(
-        script, TORCHNEURON_EAGER="adaptive", TORCHNEURON_CACHE_DIR=str(tmp_path)
-    ).stdout
+    output = run_adaptive(script).stdout
     pid = int(output.splitlines()[-1])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
