@@ -11,7 +11,7 @@ from typing import Any
 from torch import fx
 from torch._functorch import config as functorch_config
 
-from torchneuron.compile import cached, device_interface, failure, floats
+from torchneuron.compile import cached, device_interface, failure, floats, higher_order
 from torchneuron.compile.alone import take_apart
 from torchneuron.compile.bucketed import bucketed
 from torchneuron.compile.compiled import CompiledGraph
@@ -19,6 +19,9 @@ from torchneuron.compile.frozen import freeze, static_arguments
 from torchneuron.compile.options import Options, parse
 from torchneuron.compile.segments import SegmentedGraph
 from torchneuron.lowering.errors import LoweringError
+
+# torch.compile looks the backend up, and so loads this module, before it traces anything.
+higher_order.register()
 
 
 def neuron(

@@ -25,7 +25,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from torchneuron import _C
-from torchneuron.compile import exported
+from torchneuron.compile import exported, higher_order
 from torchneuron.compile.captured import DEVICE
 from torchneuron.compile.compiled import Built, CompiledGraph, describe
 from torchneuron.compile.dimensions import Dimensions
@@ -76,6 +76,7 @@ def export(
         model(torch.randn(8, 3, 224, 224, device="neuron"))
     """
     if isinstance(program, torch.nn.Module):
+        higher_order.register()
         program = torch.export.export(
             program,
             tuple(args or ()),

@@ -24,11 +24,6 @@ from torch._guards import detect_fake_mode
 from torch._prims import rng_prims
 from torch.utils import _pytree as pytree
 
-from torchneuron.compile import higher_order
-
-# This module is loaded with the backend, which torch.compile looks up before it traces anything.
-higher_order.register()
-
 STATE_BYTES = 16
 
 
