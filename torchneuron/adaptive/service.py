@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from torchneuron import _C
+from torchneuron.adaptive.governor import STARVED
 from torchneuron.lowering.window import Fused, Stretch
 from torchneuron.program.compiler import Compiler
 from torchneuron.program.metrics import METRICS, Metrics
+from torchneuron.program.plugin import client_options, find_plugin
 from torchneuron.program.session import compile_flags, compiler, toolchain
 
 # An idle worker holds memory that the user's program may want.
@@ -37,11 +40,12 @@ class Worker:
     def __init__(self) -> None:
         """Starts nothing yet."""
         self._ended = False
+        self._meek = True  # works in idle time alone, where cores are few
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
 
     def start(self) -> None:
-        """Start the process unless there is one; it loads nothing until asked.
+        """Start the process unless there is one.
 
         By the thread that asks: the process ends when the thread that started it does.
         """
@@ -62,6 +66,9 @@ class Worker:
             if self._process is None:
                 raise WorkerError(f"the compiling process does not start: {error}") from error
             code = self.stop(_LAST_WORDS_SECONDS)
+            if code == STARVED and self._meek:
+                self._meek = False
+                return self.ask(kind, *arguments)
             raise WorkerError(f"the compiling process ended with {code}") from error
         if state == "error":
             raise WorkerError(answer)
@@ -86,28 +93,21 @@ class Worker:
     def _start(self) -> None:
         ours, theirs = Pipe()
         with theirs:
+            plugin = find_plugin()
+            options = json.dumps(client_options(plugin, 1))
+            manner = "meek" if self._meek else "equal"
             # Not under the user's working directory, whose files may hide the library's modules; and
-            # by its file, since its package would import PyTorch before there is a governor.
+            # by its file, since its package would import PyTorch.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", _WORKER, str(theirs.fileno())],
+                [sys.executable, "-P", _WORKER, str(theirs.fileno()), plugin.path, options, manner],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=_environment(),
+                # With this process's import path, whatever it is made of.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self._connection = ours
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment, with its import path and without what windows would start."""
-    path = os.pathsep.join(dict.fromkeys(entry for entry in sys.path if entry))
-    return {
-        **os.environ,
-        "PYTHONPATH": path,
-        "TORCHNEURON_EAGER": "strict",
-        "TORCHNEURON_NUM_DEVICES": "1",
-    }
 
 
 class _RemoteExecutable:
