@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from multiprocessing import Pipe
 from pathlib import Path
@@ -27,6 +30,8 @@ _IDLE_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 0.2
 # How long the thread may take to load the program it has at the end of the process.
 _END_SECONDS = 5.0
+# While a program is loaded: a few hundred milliseconds of a core that the user's program may want.
+_LOADING_NICE = 10
 _WORKER = str(Path(__file__).with_name("worker.py"))
 
 
@@ -136,7 +141,23 @@ class _RemoteClient:
         return self.deserialize(serialized, device)
 
     def deserialize(self, serialized: bytes, device: int, /) -> _RemoteExecutable:
-        return _RemoteExecutable(_C.client().deserialize(serialized, device), serialized)
+        loaded = _aside(lambda: _C.client().deserialize(serialized, device))
+        return _RemoteExecutable(loaded, serialized)
+
+
+def _aside(load: Callable[[], Any]) -> Any:
+    """What ``load`` returns, in a thread of low priority: none can raise its own again."""
+    with ThreadPoolExecutor(1, "neuron-load", initializer=_lower_priority) as executor:
+        result = executor.submit(load).result()
+    # Loading takes twice the memory that the program then needs, and malloc keeps it for the thread.
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    return result
+
+
+def _lower_priority() -> None:
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADING_NICE)
 
 
 class Service:
@@ -147,7 +168,10 @@ class Service:
         self._worker = Worker()
         self.metrics = Metrics()
         client = _RemoteClient(self._worker)
-        self._compiler = Compiler(lambda: client, compiler().cache, metrics=self.metrics)
+        # Remembers nothing: a window holds its program, and one that is dropped gives it back.
+        self._compiler = Compiler(
+            lambda: client, compiler().cache, metrics=self.metrics, memory_entries=0
+        )
         METRICS.provide(self._counters)
         self._thread = threading.Thread(target=self._run, name="neuron-windows", daemon=True)
         self._thread.start()
