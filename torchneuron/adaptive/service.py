@@ -20,6 +20,7 @@ from torchneuron import _C
 from torchneuron.adaptive.governor import STARVED
 from torchneuron.lowering.window import Fused, Stretch
 from torchneuron.program.compiler import Compiler
+from torchneuron.program.errors import PluginNotFoundError
 from torchneuron.program.metrics import METRICS, Metrics
 from torchneuron.program.plugin import client_options, find_plugin
 from torchneuron.program.session import compile_flags, compiler, toolchain
@@ -194,7 +195,7 @@ class Service:
     def _run(self) -> None:
         # Now, while the first operations are compiled. If there cannot be a process, it is said of
         # each window that asks for one.
-        with contextlib.suppress(OSError, WorkerError):
+        with contextlib.suppress(OSError, WorkerError, PluginNotFoundError):
             self._worker.start()
         while _C.windows_wanted():
             window = _C.next_window(_IDLE_SECONDS)
