@@ -99,7 +99,7 @@ def sample(step: int, device: str) -> Sample:
     torch.accelerator.synchronize()
     metrics = torch.neuron.metrics()
     programs = metrics["programs_compiled"] + metrics["cache_hits_disk"]
-    windows = metrics["windows_compiled"] + metrics["windows_from_disk"]
+    windows = metrics.get("windows_compiled", 0) + metrics.get("windows_from_disk", 0)
     held = torch.accelerator.memory_allocated()
     return Sample(step, resident, held, threads, int(programs), int(windows))
 

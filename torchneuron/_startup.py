@@ -74,18 +74,13 @@ def _device_count() -> int:
 
 def _client_config() -> tuple[str, dict[str, Any]]:
     """The plugin and its options; called once, when a tensor first needs the device."""
-    from torchneuron.program.plugin import find_plugin
+    from torchneuron.program.plugin import client_options, find_plugin
 
     plugin = find_plugin()
     settings.freeze("start")
     # XLA plugins report their own set-up on stderr unless told not to, before they are loaded.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    # A client of the host's CPU shows as many devices as it is told to; others lack the option. It
-    # starts as many threads as devices, and more threads than cores keep each other from working:
-    # devices beyond the cores share the client's (twice as fast on 2 cores).
-    on_host = "cpu" in os.path.basename(plugin.path).lower()
-    cores = len(os.sched_getaffinity(0))
-    return plugin.path, {"cpu_device_count": min(_C.device_count(), cores)} if on_host else {}
+    return plugin.path, client_options(plugin, _C.device_count())
 
 
 # The two ways from the core into Python import what they need at the first call.

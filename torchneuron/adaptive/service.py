@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 from torchneuron import _C
+from torchneuron.adaptive.governor import STARVED
 from torchneuron.lowering.window import Fused, Stretch
 from torchneuron.program.compiler import Compiler
+from torchneuron.program.errors import PluginNotFoundError
 from torchneuron.program.metrics import METRICS, Metrics
+from torchneuron.program.plugin import client_options, find_plugin
 from torchneuron.program.session import compile_flags, compiler, toolchain
 
 # An idle worker holds memory that the user's program may want.
@@ -24,6 +31,8 @@ _IDLE_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 0.2
 # How long the thread may take to load the program it has at the end of the process.
 _END_SECONDS = 5.0
+# While a program is loaded: a few hundred milliseconds of a core that the user's program may want.
+_LOADING_NICE = 10
 _WORKER = str(Path(__file__).with_name("worker.py"))
 
 
@@ -37,11 +46,12 @@ class Worker:
     def __init__(self) -> None:
         """Starts nothing yet."""
         self._ended = False
+        self._meek = True  # works in idle time alone, where cores are few
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
 
     def start(self) -> None:
-        """Start the process unless there is one; it loads nothing until asked.
+        """Start the process unless there is one.
 
         By the thread that asks: the process ends when the thread that started it does.
         """
@@ -62,6 +72,9 @@ class Worker:
             if self._process is None:
                 raise WorkerError(f"the compiling process does not start: {error}") from error
             code = self.stop(_LAST_WORDS_SECONDS)
+            if code == STARVED and self._meek:
+                self._meek = False
+                return self.ask(kind, *arguments)
             raise WorkerError(f"the compiling process ended with {code}") from error
         if state == "error":
             raise WorkerError(answer)
@@ -86,28 +99,21 @@ class Worker:
     def _start(self) -> None:
         ours, theirs = Pipe()
         with theirs:
+            plugin = find_plugin()
+            options = json.dumps(client_options(plugin, 1))
+            manner = "meek" if self._meek else "equal"
             # Not under the user's working directory, whose files may hide the library's modules; and
-            # by its file, since its package would import PyTorch before there is a governor.
+            # by its file, since its package would import PyTorch.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", _WORKER, str(theirs.fileno())],
+                [sys.executable, "-P", _WORKER, str(theirs.fileno()), plugin.path, options, manner],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=_environment(),
+                # With this process's import path, whatever it is made of.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self._connection = ours
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment, with its import path and without what windows would start."""
-    path = os.pathsep.join(dict.fromkeys(entry for entry in sys.path if entry))
-    return {
-        **os.environ,
-        "PYTHONPATH": path,
-        "TORCHNEURON_EAGER": "strict",
-        "TORCHNEURON_NUM_DEVICES": "1",
-    }
 
 
 class _RemoteExecutable:
@@ -136,7 +142,23 @@ class _RemoteClient:
         return self.deserialize(serialized, device)
 
     def deserialize(self, serialized: bytes, device: int, /) -> _RemoteExecutable:
-        return _RemoteExecutable(_C.client().deserialize(serialized, device), serialized)
+        loaded = _aside(lambda: _C.client().deserialize(serialized, device))
+        return _RemoteExecutable(loaded, serialized)
+
+
+def _aside(load: Callable[[], Any]) -> Any:
+    """What ``load`` returns, in a thread of low priority: none can raise its own again."""
+    with ThreadPoolExecutor(1, "neuron-load", initializer=_lower_priority) as executor:
+        result = executor.submit(load).result()
+    # Loading takes twice the memory that the program then needs, and malloc keeps it for the thread.
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    return result
+
+
+def _lower_priority() -> None:
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADING_NICE)
 
 
 class Service:
@@ -147,7 +169,10 @@ class Service:
         self._worker = Worker()
         self.metrics = Metrics()
         client = _RemoteClient(self._worker)
-        self._compiler = Compiler(lambda: client, compiler().cache, metrics=self.metrics)
+        # Remembers nothing: a window holds its program, and one that is dropped gives it back.
+        self._compiler = Compiler(
+            lambda: client, compiler().cache, metrics=self.metrics, memory_entries=0
+        )
         METRICS.provide(self._counters)
         self._thread = threading.Thread(target=self._run, name="neuron-windows", daemon=True)
         self._thread.start()
@@ -170,7 +195,7 @@ class Service:
     def _run(self) -> None:
         # Now, while the first operations are compiled. If there cannot be a process, it is said of
         # each window that asks for one.
-        with contextlib.suppress(OSError, WorkerError):
+        with contextlib.suppress(OSError, WorkerError, PluginNotFoundError):
             self._worker.start()
         while _C.windows_wanted():
             window = _C.next_window(_IDLE_SECONDS)

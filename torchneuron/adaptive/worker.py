@@ -14,41 +14,48 @@ other end closes it or dies:
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import json
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+_HERE = Path(__file__).resolve().parent
 _SET_PARENT_DEATH_SIGNAL = 1
 _NICE = 5
-# A low priority is not enough on a machine of few cores: waking up on a core that does something
-# takes longer than on one that does nothing, and eager programs wake each other all the time. So
-# there the worker runs for a moment and rests for a longer one, while the user's program is busy.
-_FEW_CORES = 4
-_WORK_SECONDS, _REST_SECONDS = 0.005, 0.02
-# How often to look whether it is, and the share of a core that counts as busy.
-_LOOK_SECONDS, _BUSY = 0.1, 0.3
 
 
-def main(descriptor: int) -> None:
-    """Serve the connection that this file descriptor is, in a child."""
-    user, governor = os.getppid(), os.getpid()
+def main(descriptor: int, plugin: str, options: dict[str, int], meek: bool) -> None:
+    """Serve the connection that this file descriptor is, in a child that compiles with a plugin.
+
+    ``meek``: on a machine of few cores the child works in idle time alone.
+    """
+    _without_pytorch()
+    from torchneuron.adaptive.governor import FEW_CORES, Governor
+
+    user, parent = os.getppid(), os.getpid()
     _step_back()
+    governed = len(os.sched_getaffinity(0)) < FEW_CORES
     child = os.fork()
     if child == 0:
         _end_with_parent()
-        if os.getppid() == governor:  # else it has ended before this one could ask to be told
-            _serve(Connection(descriptor))
+        if os.getppid() != parent:
+            return  # it has ended before this one could ask to be told
+        if governed and meek:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        _serve(Connection(descriptor), partial(_client, plugin, tuple(options.items())))
         return
     os.close(descriptor)
-    if len(os.sched_getaffinity(0)) < _FEW_CORES:
-        _govern(child, user)
+    if governed:
+        Governor(child, user, meek).run()
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
@@ -56,40 +63,23 @@ def main(descriptor: int) -> None:
     os._exit(code)
 
 
-def _govern(child: int, user: int) -> None:
-    """As long as the child lives, let it run for a share of the time that the user is busy."""
-    looked, used, busy = time.monotonic(), _seconds_used(user), True
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        now = time.monotonic()
-        if now - looked > _LOOK_SECONDS:
-            before, used = used, _seconds_used(user)
-            busy, looked = used - before > _BUSY * (now - looked), now
-        if busy:
-            os.kill(child, signal.SIGSTOP)
-            time.sleep(_REST_SECONDS)
-            os.kill(child, signal.SIGCONT)
-        time.sleep(_WORK_SECONDS)
+def _serve(connection: Connection, client: Callable[[], Any]) -> None:
+    def compile_(module: bytes, flags: dict[str, str]) -> bytes:
+        serialized: bytes = client().compile(module, 0, flags).serialize()
+        return serialized
 
-
-def _seconds_used(process: int) -> float:
-    """The processor time that a process has taken; 0 if it is gone."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return 0.0
-    # The name, in parentheses, may hold anything.
-    user, system = text.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
-def _serve(connection: Connection) -> None:
+    work: dict[str, Callable[..., Any]] = {"fuse": _fuse, "compile": compile_}
+    # Now, and not when the first window waits for it. What fails says so when it is asked for.
+    with suppress(Exception):
+        _load_mlir()
+        client()
     while True:
         try:
             kind, *arguments = connection.recv()
         except (EOFError, OSError):
             return
         try:
-            answer = ("ok", _WORK[kind](*arguments))
+            answer = ("ok", work[kind](*arguments))
         except Exception as error:
             text = "".join(traceback.format_exception_only(error)).strip()
             answer = ("error", text)
@@ -110,21 +100,40 @@ def _step_back() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def _without_pytorch() -> None:
+    """Make this library's modules importable that need no PyTorch, without their packages' own,
+    which do: importing it takes some seconds of a processor, more than most windows.
+    """
+    for name in ("torchneuron", "torchneuron.adaptive", "torchneuron.lowering"):
+        package = ModuleType(name)
+        package.__path__ = [str(_HERE.parent.joinpath(*name.split(".")[1:]))]
+        sys.modules[name] = package
+
+
+def _load_mlir() -> None:
+    from torchneuron.lowering import mlir
+
+    mlir.load()
+
+
 def _fuse(stretch: Any) -> Any:
     from torchneuron.lowering.window import fuse
 
     return fuse(stretch)
 
 
-def _compile(module: bytes, options: dict[str, str]) -> bytes:
+@cache
+def _client(plugin: str, options: tuple[tuple[str, int], ...]) -> Any:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("PyTorch is not there")
+    # The core is linked with it; no tensor is made here.
+    library = Path(spec.submodule_search_locations[0], "lib", "libtorch_python.so")
+    ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     from torchneuron import _C
 
-    executable = _C.client().compile(module, 0, options)
-    serialized: bytes = executable.serialize()
-    return serialized
+    return _C.pjrt.Client(plugin, dict(options))
 
-
-_WORK: dict[str, Callable[..., Any]] = {"fuse": _fuse, "compile": _compile}
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4] == "meek")

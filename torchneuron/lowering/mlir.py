@@ -81,6 +81,12 @@ def _toolchain() -> _Toolchain:
     return _Toolchain()
 
 
+def load() -> None:
+    """Load MLIR now rather than with the first module."""
+    with _lock:
+        _toolchain()
+
+
 def build(text: str, *, has_torch: bool = False, has_chlo: bool = False) -> bytes:
     """Portable artifact of a module in generic form; ``has_torch`` and ``has_chlo`` say which
     dialects to lower.

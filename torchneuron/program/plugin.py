@@ -54,6 +54,18 @@ def find_plugin(choice: str | None = None) -> Plugin:
     )
 
 
+def client_options(plugin: Plugin, devices: int) -> dict[str, int]:
+    """The options of a client of the plugin that shows so many devices.
+
+    A client of the host's CPU shows as many devices as it is told to; others lack the option. It
+    starts as many threads as devices, and more threads than cores keep each other from working:
+    devices beyond the cores share the client's (twice as fast on 2 cores).
+    """
+    if "cpu" not in os.path.basename(plugin.path).lower():
+        return {}
+    return {"cpu_device_count": min(devices, len(os.sched_getaffinity(0)))}
+
+
 def installed_plugins() -> Iterator[Plugin]:
     """The plugins of installed packages, the one to take first; what is broken is left out."""
     neuron = _of_package(_NEURON, f"package {_NEURON}")
