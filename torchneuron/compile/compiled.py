@@ -17,11 +17,11 @@ from torchneuron.compile import failure, rng_state, stages
 from torchneuron.compile.captured import CapturedGraph
 from torchneuron.compile.options import MANY_PROGRAMS, Options
 from torchneuron.compile.specialize import Specialization
+from torchneuron.lowering.dtypes import from_text
 from torchneuron.program.compiler import Program
 from torchneuron.program.key import digest, sources_version
 from torchneuron.program.session import compile_flags, compiler, flags_of, toolchain
 
-_DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _numbers = itertools.count()
 # Of a node's metadata: what it gives, and where it came from.
 _KEPT_METADATA = frozenset({"val", "stack_trace"})
@@ -277,7 +277,7 @@ def core_plan(name: str, executable: Any, metadata: dict[str, Any]) -> dict[str,
 
 
 def _typed(item: dict[str, Any]) -> dict[str, Any]:
-    return {**item, "dtype": _DTYPES[item["dtype"]]}
+    return {**item, "dtype": from_text(item["dtype"])}
 
 
 def _is_float(node: fx.Node) -> bool:

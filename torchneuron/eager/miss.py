@@ -11,10 +11,9 @@ from torchneuron.eager.calls import Call, overload_of
 from torchneuron.eager.fallback import announce, user_line
 from torchneuron.eager.functional import Functional, functional_form, out_arguments, special_form
 from torchneuron.eager.plan import Built, build, infer
+from torchneuron.lowering.dtypes import from_text
 from torchneuron.lowering.errors import LoweringError
 from torchneuron.program.session import compile_flags, compiler, toolchain
-
-_DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
 def resolve(
@@ -93,7 +92,7 @@ def _plan(call: Call, executable: Any, metadata: dict[str, Any]) -> dict[str, An
         "label": call.text(),
         "origin": user_line(),
         "operands": [tuple(item) for item in plan["operands"]],
-        "outputs": [{**item, "dtype": _DTYPES[item["dtype"]]} for item in plan["outputs"]],
+        "outputs": [{**item, "dtype": from_text(item["dtype"])} for item in plan["outputs"]],
         "returns": [tuple(item) for item in plan["returns"]],
         "donatable": plan["donatable"],
         "rng_offset": metadata["rng_offset"],

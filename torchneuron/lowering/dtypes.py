@@ -27,6 +27,7 @@ _MLIR_NAMES: dict[torch.dtype, str] = {
     torch.float8_e8m0fnu: "f8E8M0FNU",
 }
 
+_BY_TEXT = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _UNSIGNED = frozenset({torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 _NARROW_FLOATS = frozenset({torch.float16, torch.bfloat16}) | {
     dtype for dtype in _MLIR_NAMES if dtype.is_floating_point and dtype.itemsize == 1
@@ -40,6 +41,15 @@ def mlir_name(dtype: torch.dtype) -> str:
         return _MLIR_NAMES[dtype]
     except KeyError:
         raise LoweringError(dtype, "StableHLO has no such element type") from None
+
+
+def from_text(text: str) -> torch.dtype:
+    """The dtype that ``str`` writes so, as programs' metadata do; KeyError if there is none.
+
+    >>> from_text("torch.float32")
+    torch.float32
+    """
+    return _BY_TEXT[text]
 
 
 def is_supported(dtype: torch.dtype) -> bool:
