@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -44,7 +45,8 @@ LIMITS = [
     Limit(CPU, "geomean", 1.0),
     Limit(WARM_UP, "worst", 1.10),
 ]
-WARM_UP_STEPS, BLOCK = 400, 20
+# Until after a program has been made of each of the scripts' steps; compared so many at a time.
+WARM_UP_STEPS, BLOCK = 1600, 40
 
 Step = Callable[[], Any]
 Make = Callable[[str, models.Compile, int], Step]
@@ -196,18 +198,23 @@ def compare(options: argparse.Namespace) -> list[Case]:
     return cases
 
 
-def first_steps(name: str, seed: int, mode: str) -> list[float]:
-    """Seconds of each of the first steps of a script in this process, after one that loads."""
+def first_steps(name: str, seed: int, mode: str) -> dict[str, Any]:
+    """Seconds of each of the first steps of a script in this process, after one that loads, and the
+    step by which a program had run instead of operations (0: none had).
+    """
     _C.set_eager_mode(mode)
     step, settle = SCRIPTS[name]("neuron", uncompiled, seed), settle_of("neuron")
     step()
-    seconds = []
+    seconds: list[float] = []
+    fused_by = 0
     for _ in range(WARM_UP_STEPS):
         started = time.perf_counter()
         step()
         settle()
         seconds.append(time.perf_counter() - started)
-    return seconds
+        if not fused_by and len(seconds) % BLOCK == 0 and torch.neuron.metrics()["windows_run"]:
+            fused_by = len(seconds)
+    return {"seconds": seconds, "fused_by": fused_by}
 
 
 def warm_up(options: argparse.Namespace) -> list[Case]:
@@ -219,16 +226,20 @@ def warm_up(options: argparse.Namespace) -> list[Case]:
     cases = []
     for name in LAUNCH_BOUND[1:2] if options.quick else LAUNCH_BOUND:
         runs: dict[str, list[list[float]]] = {"adaptive": [], "strict": [], "strict again": []}
+        fused_by = []
         with tempfile.TemporaryDirectory() as known:
             _in_process(name, options.seed, "strict", known)
-            for turn in range(3 if options.quick else 9):
+            for turn in range(3 if options.quick else 5):
                 order = list(runs)[turn % 3 :] + list(runs)[: turn % 3]
                 for mode in order:
                     with tempfile.TemporaryDirectory() as cache:
                         shutil.copytree(known, cache, dirs_exist_ok=True)
                         mode_ = mode.removesuffix(" again")
-                        runs[mode].append(_in_process(name, options.seed, mode_, cache))
-        cases += _compared(name, WARM_UP, runs["adaptive"], runs["strict"])
+                        run = _in_process(name, options.seed, mode_, cache)
+                        runs[mode].append(run["seconds"])
+                        fused_by += [run["fused_by"]] if mode == "adaptive" else []
+        ours = _compared(name, WARM_UP, runs["adaptive"], runs["strict"])
+        cases += [replace(case, details=case.details | {"fused_by": fused_by}) for case in ours]
         cases += _compared(name, NOISE, runs["strict again"], runs["strict"])
     return sorted(cases, key=lambda case: case.group != WARM_UP)
 
@@ -272,7 +283,7 @@ def _ranked(runs: list[list[float]], rank: int) -> float:
     return statistics.median(sorted(run)[-1 - rank] for run in runs)
 
 
-def _in_process(name: str, seed: int, mode: str, cache: str) -> list[float]:
+def _in_process(name: str, seed: int, mode: str, cache: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, __file__, "--first-steps", name, "--mode", mode, "--seed", str(seed)],
         env={**os.environ, "TORCHNEURON_CACHE_DIR": cache, "TORCHNEURON_EAGER": mode},
@@ -280,8 +291,8 @@ def _in_process(name: str, seed: int, mode: str, cache: str) -> list[float]:
         text=True,
         check=True,
     )
-    seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return seconds
+    run: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return run
 
 
 def main() -> int:
