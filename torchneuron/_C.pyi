@@ -110,5 +110,6 @@ def set_window_tuning(
     max_windows: int = 64,
     wait: bool = False,
     trials: int = 4,
+    span: int = 4096,
 ) -> None: ...
 def wait_for_windows() -> None: ...

@@ -77,7 +77,12 @@ void Library::learn(Stretch&& stretch, End end) {
   if (sightings_.size() >= kMaxSightings) {
     sightings_.clear();
   }
+  ++clock_;
   Sightings& seen = sightings_[hash];
+  if (seen.count == 0 || clock_ - seen.first > chosen.span) {
+    seen = Sightings{};
+    seen.first = clock_;
+  }
   seen.wanted = merge(seen.wanted, stretch.wanted());
   seen.seconds = std::min(seen.seconds, stretch.seconds);
   if (++seen.count < chosen.sightings) {

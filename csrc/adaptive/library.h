@@ -19,6 +19,9 @@ struct Tuning {
   uint32_t max_windows = 64;  // of a device
   bool wait = false;          // the queue waits for a window's program (tests)
   uint32_t trials = 4;        // how often a program may lose against its ops; 0: it cannot (tests)
+  // Sightings of which the first is longer ago than so many stretches and windows do not count: a
+  // program for what comes once in a long while takes memory and is not worth its compilation.
+  uint64_t span = 4096;
 };
 // Any thread may read and change it.
 Tuning tuning();
@@ -58,6 +61,7 @@ class Library {
  private:
   struct Sightings {
     uint32_t count = 0;
+    uint64_t first = 0;                                        // when the first of them was
     std::vector<Place> wanted;                                 // in any of them
     double seconds = std::numeric_limits<double>::infinity();  // the fastest
   };

@@ -114,8 +114,8 @@ py::list reports() {
 }
 
 void set_tuning(uint32_t sightings, uint32_t min_steps, uint32_t max_windows, bool wait,
-                uint32_t trials) {
-  adaptive::set_tuning({sightings, min_steps, max_windows, wait, trials});
+                uint32_t trials, uint64_t span) {
+  adaptive::set_tuning({sightings, min_steps, max_windows, wait, trials, span});
 }
 
 }  // namespace
@@ -136,7 +136,8 @@ void init_adaptive(py::module_& module) {
   module.def("windows_wanted", [] { return !Requests::instance().stopped(); });
   module.def("window_reports", &reports);
   module.def("set_window_tuning", &set_tuning, py::arg("sightings") = 6, py::arg("min_steps") = 4,
-             py::arg("max_windows") = 64, py::arg("wait") = false, py::arg("trials") = 4);
+             py::arg("max_windows") = 64, py::arg("wait") = false, py::arg("trials") = 4,
+             py::arg("span") = 4096);
   module.def(
       "wait_for_windows", [] { Requests::instance().wait(); },
       py::call_guard<py::gil_scoped_release>());

@@ -51,6 +51,28 @@ def train(device: str, steps: int, every: int, dropout: float = 0.0) -> tuple[li
 
 
 @pytest.mark.usefixtures("adaptive")
+def test_what_comes_once_in_a_long_while_gets_no_program() -> None:
+    _C.set_window_tuning(sightings=2, min_steps=2, wait=True, trials=0, span=20)
+    x = torch.arange(5.0, device=DEVICE)
+
+    def often() -> float:
+        return (x * 2 + 1).tanh().sum().item()
+
+    def rarely() -> float:
+        return (x.sin() - 3).abs().amax().item()
+
+    known = len(_C.window_reports())
+    for _ in range(4):
+        rarely()
+        for _ in range(30):
+            often()
+    assert len(_C.window_reports()) == known + 1
+    for _ in range(3):
+        rarely()
+    assert len(_C.window_reports()) == known + 2
+
+
+@pytest.mark.usefixtures("adaptive")
 @pytest.mark.parametrize("every", [1, 3, 1000])
 def test_a_training_loop_runs_as_windows_and_equals_the_cpu(every: int) -> None:
     before = fused()
