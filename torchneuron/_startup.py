@@ -40,7 +40,7 @@ def register() -> None:
         )
     _configure()
     rename_privateuse1_backend(DEVICE)
-    _C.set_callbacks(_operand_arguments, _resolve)
+    _C.set_callbacks(_operand_arguments, _resolve, _announce_fallback)
     _C.set_eager_mode(settings.eager)
     _C.register_kernels()
     settings.on_change(_setting_changed)
@@ -83,7 +83,7 @@ def _client_config() -> tuple[str, dict[str, Any]]:
     return plugin.path, client_options(plugin, _C.device_count())
 
 
-# The two ways from the core into Python import what they need at the first call.
+# The ways from the core into Python import what they need at the first call.
 
 
 @untraced
@@ -99,6 +99,13 @@ def _resolve(*call: Any) -> dict[str, Any]:
 
     _serve_windows()
     return resolve(*call)
+
+
+@untraced
+def _announce_fallback(op: str, reason: str) -> None:
+    from torchneuron.eager.fallback import announce
+
+    announce(op, reason)
 
 
 def _shut_down() -> None:

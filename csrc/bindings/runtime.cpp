@@ -34,8 +34,9 @@ void configure(int device_count, size_t memory_limit, py::object find_client) {
   });
 }
 
-void set_callbacks(py::object operand_arguments, py::object resolve) {
-  eager::callbacks() = {std::move(operand_arguments), std::move(resolve)};
+void set_callbacks(py::object operand_arguments, py::object resolve, py::object announce_fallback) {
+  eager::callbacks() = {std::move(operand_arguments), std::move(resolve),
+                        std::move(announce_fallback)};
 }
 
 constexpr std::array<std::pair<const char*, runtime::EagerMode>, 3> kModes{

@@ -3,9 +3,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_to_copy.h>
+#include <torch/library.h>
 
 #include <string_view>
 
+#include "eager/miss.h"
 #include "runtime/device.h"
 #include "runtime/generator.h"
 
@@ -52,11 +54,26 @@ bool is_index_argument(const c10::Argument& argument) {
   return argument.name() == "indices" || argument.name() == "index";
 }
 
+void sparse_fallback(const c10::OperatorHandle& handle, c10::DispatchKey host,
+                     torch::jit::Stack* stack) {
+  Operator& op = operator_of(handle);
+  announce_fallback(op, "it works on sparse tensors and is no composition of dense ops");
+  run_on_cpu(op, *stack, host);
+}
+
 }  // namespace
 
-void run_on_cpu(Operator& op, torch::jit::Stack& stack) {
+void run_on_cpu(Operator& op, torch::jit::Stack& stack, c10::DispatchKey host) {
   replace_generators(stack, op.arguments().size());
-  at::native::cpu_fallback(op.handle(), &stack);
+  at::native::cpu_fallback(op.handle(), &stack, /*error_on_views=*/false, host);
+}
+
+void coo_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  sparse_fallback(handle, c10::DispatchKey::SparseCPU, stack);
+}
+
+void compressed_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  sparse_fallback(handle, c10::DispatchKey::SparseCsrCPU, stack);
 }
 
 void adopt_host_tensors(Operator& op, torch::jit::Stack& stack, const Signature& signature) {
@@ -77,6 +94,13 @@ void adopt_host_tensors(Operator& op, torch::jit::Stack& stack, const Signature&
                 arguments[index].name(), " in method ", op.name(), ")");
     stack[base + index] = to_device(value, device);
   }
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&coo_fallback>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&compressed_fallback>());
 }
 
 }  // namespace tn::eager

@@ -6,8 +6,15 @@
 
 namespace tn::eager {
 
-// Runs the op on the CPU and brings the results back; counted per op.
-void run_on_cpu(Operator& op, torch::jit::Stack& stack);
+// Runs the op by its kernel for the key `host` on the CPU and brings the results back; counted per
+// op.
+void run_on_cpu(Operator& op, torch::jit::Stack& stack,
+                c10::DispatchKey host = c10::DispatchKey::CPU);
+
+// The boxed kernels of the ops of sparse COO tensors, and of compressed ones, that neither PyTorch
+// nor this backend has as a composition of dense ops: the CPU runs them, counted like any other.
+void coo_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
+void compressed_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
 // Moves CPU operands that PyTorch allows beside device tensors (index tensors) to the device;
 // raises "Expected all tensors to be on the same device" for any other.

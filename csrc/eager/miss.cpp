@@ -92,6 +92,12 @@ EntryPtr resolve_miss(Operator& op, const torch::jit::Stack& stack, const Signat
   });
 }
 
+void announce_fallback(const Operator& op, const char* reason) {
+  const py::gil_scoped_acquire gil;
+  TORCH_CHECK(callbacks().announce_fallback, "torchneuron is not loaded: import torchneuron");
+  carrying_python_errors([&] { callbacks().announce_fallback(op.name(), reason); });
+}
+
 void run_composite(const Entry& entry, Operator& op, torch::jit::Stack& stack) {
   const py::gil_scoped_acquire gil;
   const size_t count = op.arguments().size();
