@@ -14,6 +14,9 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
+# The package that is installed may be an older one, whose core does not fit these sources: PyTorch
+# must not load it here.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 PJRT_HEADER = Path("xla_plugins", "xla_cpu_pjrt", "include", "pjrt_c_api.h")
 
 
