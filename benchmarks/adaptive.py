@@ -252,14 +252,15 @@ def _compared(
     the block of steps that is slowest beside the peer's, by the median over steps and runs; the
     step that one in twenty is slower than, and the slowest one of all, each by the median over runs.
     """
-    ratios = [a / b for a, b in zip(_blocks(ours), _blocks(peer), strict=True)]
+    mine_by_block, theirs_by_block = _blocks(ours), _blocks(peer)
+    ratios = [a / b for a, b in zip(mine_by_block, theirs_by_block, strict=True)]
     worst = max(range(len(ratios)), key=ratios.__getitem__)
     found = [
         Case(
             f"{name}, worst block",
             group,
-            _blocks(ours)[worst],
-            _blocks(peer)[worst],
+            mine_by_block[worst],
+            theirs_by_block[worst],
             ratios[worst],
             {"first_step": 1 + worst * BLOCK, "steps": BLOCK, "runs": len(ours)},
         )

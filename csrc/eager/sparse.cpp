@@ -95,6 +95,15 @@ std::vector<int64_t> shape_by_row(const at::Tensor& sparse) {
   return shape;
 }
 
+// The dtype that the operands are computed in, which `out` must be able to take.
+c10::ScalarType common_dtype(const at::Tensor& self, const at::Tensor& other,
+                             const at::Tensor& out) {
+  const c10::ScalarType common = at::result_type(self, other);
+  TORCH_CHECK(at::canCast(common, out.scalar_type()), "Can't convert result type ", common,
+              " to output ", out.scalar_type());
+  return common;
+}
+
 at::Tensor& add_to_dense(const at::Tensor& dense, const at::Tensor& sparse, const at::Scalar& alpha,
                          at::Tensor& out) {
   TORCH_CHECK(!out.is_sparse(), "add: expected 'out' to be a dense tensor");
@@ -104,9 +113,7 @@ at::Tensor& add_to_dense(const at::Tensor& dense, const at::Tensor& sparse, cons
               "add: expected 'self' and 'other' to have same size, but self has size ",
               dense.sizes(), " while other has size ", sparse.sizes(),
               " (FYI: dense-sparse addition does not currently support broadcasting)");
-  const c10::ScalarType common = at::result_type(dense, sparse);
-  TORCH_CHECK(at::canCast(common, out.scalar_type()), "Can't convert result type ", common,
-              " to output ", out.scalar_type());
+  const c10::ScalarType common = common_dtype(dense, sparse, out);
   at::Tensor sum = dense.to(common).reshape(shape_by_row(sparse));
   if (sparse._nnz() > 0 && sum.numel() > 0) {
     sum = sum.index_add(0, flatten_indices(sparse._indices(), sparse.sizes()),
@@ -133,9 +140,7 @@ at::Tensor& add_out(const at::Tensor& self, const at::Tensor& other, const at::S
               "add: expected 'self' and 'other' to have same density, but 'self' has ",
               self.sparse_dim(), " sparse dimensions while 'other' has ", other.sparse_dim(),
               " sparse dimensions");
-  const c10::ScalarType common = at::result_type(self, other);
-  TORCH_CHECK(at::canCast(common, out.scalar_type()), "Can't convert result type ", common,
-              " to output ", out.scalar_type());
+  const c10::ScalarType common = common_dtype(self, other, out);
   const at::Tensor added = other._values().to(common);
   at::Tensor sum = sparse_of(
       self, at::cat({self._indices(), other._indices()}, 1),
@@ -164,9 +169,7 @@ at::Tensor& mul_with_dense(const at::Tensor& self, const at::Tensor& dense, at::
 }
 
 at::Tensor& mul_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
-  const c10::ScalarType common = at::result_type(self, other);
-  TORCH_CHECK(at::canCast(common, out.scalar_type()), "Can't convert result type ", common,
-              " to output ", out.scalar_type());
+  common_dtype(self, other, out);
   if (!self.is_sparse() || !other.is_sparse()) {
     const at::Tensor& sparse = self.is_sparse() ? self : other;
     const at::Tensor& dense = self.is_sparse() ? other : self;
@@ -279,16 +282,26 @@ at::Tensor rows_times_dense(const at::Tensor& row, const at::Tensor& column,
   return sum_rows(values.unsqueeze(1).mul(dense.index_select(0, column)), row, count);
 }
 
-at::Tensor& combine(const at::Tensor& self, const at::Tensor& product, const at::Scalar& beta,
-                    const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor rows_of(const at::Tensor& csr) {
+  const at::Tensor columns = csr.col_indices();
+  return at::_convert_indices_from_csr_to_coo(csr.crow_indices(), columns)
+      .select(0, -2)
+      .view(columns.sizes());
+}
+
+at::Tensor weighted_sum(const at::Tensor& self, const at::Tensor& product, const at::Scalar& beta,
+                        const at::Scalar& alpha) {
   TORCH_CHECK(at::is_expandable_to(self.sizes(), product.sizes()),
               "The expanded size of the tensor ", self.sizes(),
               " does not match the size of the product ", product.sizes());
-  at::Tensor sum = alpha.equal(1) ? product : product.mul(alpha);
+  const at::Tensor sum = alpha.equal(1) ? product : product.mul(alpha);
   // As in a dense addmm, what beta = 0 multiplies is not looked at.
-  if (!beta.equal(0)) {
-    sum = sum.add(self, beta);
-  }
+  return beta.equal(0) ? sum : sum.add(self, beta);
+}
+
+at::Tensor& combine(const at::Tensor& self, const at::Tensor& product, const at::Scalar& beta,
+                    const at::Scalar& alpha, at::Tensor& out) {
+  const at::Tensor sum = weighted_sum(self, product, beta, alpha);
   at::native::resize_output(out, product.sizes());
   return out.copy_(sum);
 }

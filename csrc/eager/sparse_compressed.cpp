@@ -19,16 +19,6 @@ bool is_compressed(const at::Tensor& tensor) {
 
 bool is_strided(const at::Tensor& tensor) { return tensor.layout() == at::kStrided; }
 
-// The row of each element of a CSR tensor, of the shape of its column indices.
-at::Tensor rows_of(const at::Tensor& csr) {
-  const at::Tensor columns = csr.col_indices();
-  const at::Tensor places =
-      at::arange(columns.size(-1), columns.options()).expand(columns.sizes()).contiguous();
-  return at::searchsorted(csr.crow_indices().contiguous(), places, /*out_int32=*/false,
-                          /*right=*/true)
-      .sub(1);
-}
-
 // Makes `out` what `source` is, which has the layout of `out`.
 at::Tensor& assign(at::Tensor& out, const at::Tensor& source) {
   at::native::resize_as_sparse_compressed_(out, source);
@@ -132,9 +122,7 @@ at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& mat1, const a
   };
   const at::Tensor products =
       gathered(mat1, rows_of(self)).mul(gathered(mat2.mT(), self.col_indices())).sum(-1);
-  const at::Tensor added = products.mul(alpha);
-  // As in a dense addmm, what beta = 0 multiplies is not looked at.
-  const at::Tensor values = beta.equal(0) ? added : added.add(self.values(), beta);
+  const at::Tensor values = weighted_sum(self.values(), products, beta, alpha);
   return at::_sparse_csr_tensor_unsafe(self.crow_indices().clone(), self.col_indices().clone(),
                                        values, self.sizes(), values.scalar_type(), at::kSparseCsr,
                                        self.device(), std::nullopt);
@@ -150,31 +138,27 @@ at::Tensor& sampled_addmm_out(const at::Tensor& self, const at::Tensor& mat1,
   return assign(out, result);
 }
 
-// From compressed rows to compressed columns and back. By way of COO, which has no batches.
-bool flips(const at::Tensor& self, at::Layout from) {
-  return self.layout() == from && self.dim() - self.dense_dim() == 2;
+// From compressed columns to compressed rows or back, where `self` has the layout `from`; all else
+// PyTorch converts. By way of COO, which has no batches.
+template <typename Op, auto kOfPyTorch>
+at::Tensor flip(const at::Tensor& self, at::Layout from, std::optional<int64_t> dense_dim) {
+  if (self.layout() != from) {
+    return kOfPyTorch(self, dense_dim);
+  }
+  if (self.dim() - self.dense_dim() != 2) {
+    return at::native::call_fallback_fn<&compressed_fallback, Op>::call(self, dense_dim);
+  }
+  return Op::call(self.to_sparse().coalesce(), dense_dim);
 }
 
 at::Tensor to_sparse_csr(const at::Tensor& self, std::optional<int64_t> dense_dim) {
-  if (flips(self, at::kSparseCsc)) {
-    return self.to_sparse().coalesce().to_sparse_csr(dense_dim);
-  }
-  if (self.layout() == at::kSparseCsc) {
-    return at::native::call_fallback_fn<&compressed_fallback, at::_ops::_to_sparse_csr>::call(
-        self, dense_dim);
-  }
-  return at::native::sparse_compressed_to_sparse_csr(self, dense_dim);
+  return flip<at::_ops::_to_sparse_csr, &at::native::sparse_compressed_to_sparse_csr>(
+      self, at::kSparseCsc, dense_dim);
 }
 
 at::Tensor to_sparse_csc(const at::Tensor& self, std::optional<int64_t> dense_dim) {
-  if (flips(self, at::kSparseCsr)) {
-    return self.to_sparse().coalesce().to_sparse_csc(dense_dim);
-  }
-  if (self.layout() == at::kSparseCsr) {
-    return at::native::call_fallback_fn<&compressed_fallback, at::_ops::_to_sparse_csc>::call(
-        self, dense_dim);
-  }
-  return at::native::sparse_compressed_to_sparse_csc(self, dense_dim);
+  return flip<at::_ops::_to_sparse_csc, &at::native::sparse_compressed_to_sparse_csc>(
+      self, at::kSparseCsr, dense_dim);
 }
 
 at::Tensor to_sparse_bsr(const at::Tensor& self, c10::IntArrayRef blocksize,

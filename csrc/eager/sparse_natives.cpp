@@ -18,33 +18,37 @@ constexpr Signature* overload(Signature* function) {
   m.impl(#op "_", TORCH_FN(at::native::op##layout##_)); \
   m.impl(#op ".out", TORCH_FN(at::native::op##layout##_out))
 
+// Those that all sparse layouts have.
+#define TN_POINTWISE_OF_ALL(layout) \
+  TN_POINTWISE(abs, layout);        \
+  TN_POINTWISE(sgn, layout);        \
+  TN_POINTWISE(asinh, layout);      \
+  TN_POINTWISE(atanh, layout);      \
+  TN_POINTWISE(asin, layout);       \
+  TN_POINTWISE(atan, layout);       \
+  TN_POINTWISE(ceil, layout);       \
+  TN_POINTWISE(erf, layout);        \
+  TN_POINTWISE(expm1, layout);      \
+  TN_POINTWISE(floor, layout);      \
+  TN_POINTWISE(frac, layout);       \
+  TN_POINTWISE(log1p, layout);      \
+  TN_POINTWISE(rad2deg, layout);    \
+  TN_POINTWISE(deg2rad, layout);    \
+  TN_POINTWISE(round, layout);      \
+  TN_POINTWISE(sin, layout);        \
+  TN_POINTWISE(sinh, layout);       \
+  TN_POINTWISE(sqrt, layout);       \
+  TN_POINTWISE(tan, layout);        \
+  TN_POINTWISE(tanh, layout);       \
+  TN_POINTWISE(trunc, layout);      \
+  TN_POINTWISE(erfinv, layout);     \
+  TN_POINTWISE(sign, layout)
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  TN_POINTWISE(abs, _sparse);
-  TN_POINTWISE(sgn, _sparse);
-  TN_POINTWISE(asinh, _sparse);
-  TN_POINTWISE(atanh, _sparse);
-  TN_POINTWISE(asin, _sparse);
-  TN_POINTWISE(atan, _sparse);
-  TN_POINTWISE(ceil, _sparse);
-  TN_POINTWISE(erf, _sparse);
-  TN_POINTWISE(expm1, _sparse);
-  TN_POINTWISE(floor, _sparse);
-  TN_POINTWISE(frac, _sparse);
+  TN_POINTWISE_OF_ALL(_sparse);
   TN_POINTWISE(nan_to_num, _sparse);
-  TN_POINTWISE(log1p, _sparse);
-  TN_POINTWISE(rad2deg, _sparse);
-  TN_POINTWISE(deg2rad, _sparse);
-  TN_POINTWISE(round, _sparse);
-  TN_POINTWISE(sin, _sparse);
-  TN_POINTWISE(sinh, _sparse);
-  TN_POINTWISE(sqrt, _sparse);
-  TN_POINTWISE(tan, _sparse);
-  TN_POINTWISE(tanh, _sparse);
-  TN_POINTWISE(trunc, _sparse);
-  TN_POINTWISE(erfinv, _sparse);
-  TN_POINTWISE(sign, _sparse);
   m.impl("view_as_real", TORCH_FN(at::native::view_as_real_sparse));
   m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex_sparse));
   m.impl("conj_physical.out", TORCH_FN(at::native::conj_physical_out_sparse));
@@ -146,30 +150,8 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
-  TN_POINTWISE(abs, _sparse_csr);
-  TN_POINTWISE(sgn, _sparse_csr);
-  TN_POINTWISE(asinh, _sparse_csr);
-  TN_POINTWISE(atanh, _sparse_csr);
-  TN_POINTWISE(asin, _sparse_csr);
-  TN_POINTWISE(atan, _sparse_csr);
-  TN_POINTWISE(ceil, _sparse_csr);
-  TN_POINTWISE(erf, _sparse_csr);
-  TN_POINTWISE(expm1, _sparse_csr);
-  TN_POINTWISE(floor, _sparse_csr);
-  TN_POINTWISE(frac, _sparse_csr);
-  TN_POINTWISE(log1p, _sparse_csr);
-  TN_POINTWISE(rad2deg, _sparse_csr);
-  TN_POINTWISE(deg2rad, _sparse_csr);
+  TN_POINTWISE_OF_ALL(_sparse_csr);
   TN_POINTWISE(neg, _sparse_csr);
-  TN_POINTWISE(round, _sparse_csr);
-  TN_POINTWISE(sin, _sparse_csr);
-  TN_POINTWISE(sinh, _sparse_csr);
-  TN_POINTWISE(sqrt, _sparse_csr);
-  TN_POINTWISE(tan, _sparse_csr);
-  TN_POINTWISE(tanh, _sparse_csr);
-  TN_POINTWISE(trunc, _sparse_csr);
-  TN_POINTWISE(erfinv, _sparse_csr);
-  TN_POINTWISE(sign, _sparse_csr);
   m.impl("angle", TORCH_FN(at::native::angle_sparse_csr));
   m.impl("angle.out", TORCH_FN(at::native::angle_sparse_csr_out));
   m.impl("_conj_physical", TORCH_FN(at::native::conj_physical_sparse_csr));
@@ -233,6 +215,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_to_sparse_bsc", TORCH_FN(at::native::dense_to_sparse_bsc));
 }
 
+#undef TN_POINTWISE_OF_ALL
 #undef TN_POINTWISE
 
 }  // namespace tn::eager

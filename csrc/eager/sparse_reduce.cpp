@@ -11,12 +11,7 @@ namespace {
 // The elements of a CSR matrix as (row, column, value), each of shape [nnz].
 struct Elements {
   explicit Elements(const at::Tensor& csr)
-      : column(csr.col_indices().to(at::kLong)), value(csr.values()) {
-    row = at::searchsorted(csr.crow_indices().contiguous(),
-                           at::arange(column.size(0), csr.crow_indices().options()),
-                           /*out_int32=*/false, /*right=*/true)
-              .sub(1);
-  }
+      : row(rows_of(csr)), column(csr.col_indices().to(at::kLong)), value(csr.values()) {}
   at::Tensor row, column, value;
 };
 
