@@ -42,6 +42,7 @@ def register() -> None:
     rename_privateuse1_backend(DEVICE)
     _C.set_callbacks(_operand_arguments, _resolve, _announce_fallback)
     _C.set_eager_mode(settings.eager)
+    _C.set_program_bound(settings.programs)
     _C.register_kernels()
     settings.on_change(_setting_changed)
     from torchneuron import _artifacts, device
@@ -128,6 +129,8 @@ def _setting_changed(name: str, value: object) -> None:
         _C.set_eager_mode(str(value))
         # Operations that are known by now will not ask for it.
         _serve_windows()
+    elif name == "programs":
+        _C.set_program_bound(settings.programs)
     elif name == "fallback":
         _C.forget_programs()
     elif name in _CONFIGURED:

@@ -198,6 +198,17 @@ def _check_count(value: object) -> int:
     return value
 
 
+def _parse_number(text: str) -> int:
+    return _check_number(_parse_bytes(text))
+
+
+def _check_number(value: object) -> int:
+    number = _check_count(value)
+    if not number:
+        raise ValueError
+    return number
+
+
 def _optional_bytes(text: str) -> int | None:
     return _parse_bytes(text) or None
 
@@ -276,6 +287,7 @@ _SWITCHES = Kind(
 _BYTES_TEXT = "a number of bytes, with K, M, G or T (powers of 1024) behind it if you like"
 _BYTES = Kind("bytes", _BYTES_TEXT, _parse_bytes, _check_count)
 _LIMIT = Kind("bytes", _BYTES_TEXT, _optional_bytes, _check_optional)
+_NUMBER = Kind("number", "a whole number of at least 1", _parse_number, _check_number)
 _COUNT = Kind("count", "a whole number, 0 for all", _optional_bytes, _check_optional)
 _PATH = Kind("directory", "a path", _parse_path, _check_path)
 _PLUGIN = Kind("name", "the path of a PJRT .so or the name of a package", _parse_name, _check_path)
@@ -329,6 +341,13 @@ class Settings:
         "How much the cache may hold; the least recently used programs go first.",
         "start",
         default_text="4G",
+    )
+    programs = Setting(
+        _NUMBER,
+        8192,
+        "How many programs of single operations stay loaded; those not used for longest go first, "
+        "and come back from the cache.",
+        "call",
     )
     dump = Setting(
         _PATH,

@@ -83,12 +83,6 @@ py::dict hot_counters() {
   return result;
 }
 
-void forget_programs() {
-  for (eager::Operator* op : eager::known_operators()) {
-    op->table().clear();
-  }
-}
-
 void bind_miss_types(py::module_& module) {
   using eager::ScalarArgument;
   using eager::ScalarDescription;
@@ -157,7 +151,8 @@ void init_runtime(py::module_& module) {
     return runtime::default_generator(static_cast<c10::DeviceIndex>(device));
   });
   module.def("hot_counters", &hot_counters);
-  module.def("forget_programs", &forget_programs);
+  module.def("forget_programs", &eager::forget_programs);
+  module.def("set_program_bound", &eager::set_program_bound);
 }
 
 }  // namespace tn

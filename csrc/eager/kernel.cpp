@@ -219,7 +219,7 @@ void run(Operator& op, torch::jit::Stack& stack) {
       return;
     }
     const size_t hash = signature.hash();
-    EntryPtr entry = signature.cacheable ? op.table().find(signature, hash) : nullptr;
+    EntryPtr entry = signature.cacheable ? op.find(signature, hash) : nullptr;
     if (entry) {
       runtime::counters().signature_hits.fetch_add(1, std::memory_order_relaxed);
       if (entry->kind == Entry::Kind::kFallback) {
@@ -228,7 +228,7 @@ void run(Operator& op, torch::jit::Stack& stack) {
     } else {
       entry = resolve_miss(op, stack, signature);
       if (signature.cacheable) {
-        op.table().insert(signature, hash, entry);
+        op.keep(signature, hash, entry);
       }
     }
     switch (entry->kind) {

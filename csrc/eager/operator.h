@@ -35,7 +35,17 @@ class Operator {
   void ensure_policy();
 
   // The programs by signature.
-  SignatureTable<Entry>& table() noexcept { return table_; }
+  EntryPtr find(const Signature& signature, size_t hash) const {
+    return table_.find(signature, hash);
+  }
+
+  // Keeps what the signature resolved to. Of all operators' programs a bounded number stays: those
+  // that were not used for longest make room.
+  void keep(const Signature& signature, size_t hash, EntryPtr entry);
+
+  // Forgets the programs last used before a generation, or everything; gives how many.
+  size_t drop_unused(uint64_t since);
+  void forget() { table_.clear(); }
 
   std::atomic<uint64_t> fallbacks{0};
 
@@ -54,5 +64,11 @@ Operator& operator_of(const c10::OperatorHandle& handle);
 
 // All operators used so far.
 std::vector<Operator*> known_operators();
+
+// How many programs all operators keep together, at least one.
+void set_program_bound(size_t programs);
+
+// Forgets what all operators have kept.
+void forget_programs();
 
 }  // namespace tn::eager

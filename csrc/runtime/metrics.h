@@ -9,7 +9,7 @@ namespace tn::runtime {
 struct Counters {
   std::atomic<uint64_t> executions{0};
   std::atomic<uint64_t> signature_hits{0};
-  std::atomic<uint64_t> programs_dropped{0};  // of compiled graphs, to make room for new ones
+  std::atomic<uint64_t> programs_dropped{0};  // to make room for new ones
   std::atomic<uint64_t> windows_run{0};       // as one program each
   std::atomic<uint64_t> ops_in_windows{0};
   std::atomic<uint64_t> bytes_h2d{0};

@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 # Memory that compilers keep adds up: a worker which has taken so much gives way to a new one.
-_MOST_BYTES = 4 << 30
+MOST_BYTES = 4 << 30
 
 
 class WorkerDied(Exception):
@@ -57,10 +57,10 @@ class Worker:
             raise WorkerDied(self._last_words())
         return json.loads(line)
 
-    def is_full(self) -> bool:
-        """Whether the process has taken more memory than it should."""
+    def memory(self) -> int:
+        """Resident bytes."""
         pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") > _MOST_BYTES
+        return pages * os.sysconf("SC_PAGE_SIZE")
 
     def close(self) -> None:
         """End the process."""
@@ -78,16 +78,23 @@ class Worker:
 
 
 def run_all(
-    module: str, tasks: Sequence[Any], timeout: float, jobs: int = 1
+    module: str,
+    tasks: Sequence[Any],
+    timeout: float,
+    jobs: int = 1,
+    most_bytes: int | None = MOST_BYTES,
 ) -> Iterator[tuple[Any, Any]]:
-    """Each task with its answer, as they come; the answer is a WorkerDied if the worker died over it."""
+    """Each task with its answer, as they come; the answer is a WorkerDied if the worker died over it.
+
+    A worker that has taken more than ``most_bytes`` gives way to a new one; None is no limit.
+    """
     waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for task in tasks:
         waiting.put(task)
     answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
     stop = threading.Event()
     threads = [
-        threading.Thread(target=_answer, args=(module, waiting, answers, timeout, stop))
+        threading.Thread(target=_answer, args=(module, waiting, answers, timeout, most_bytes, stop))
         for _ in range(min(jobs, len(tasks)))
     ]
     for thread in threads:
@@ -109,6 +116,7 @@ def _answer(
     waiting: queue.SimpleQueue[Any],
     answers: queue.SimpleQueue[tuple[Any, Any]],
     timeout: float,
+    most_bytes: int | None,
     stop: threading.Event,
 ) -> None:
     """Work off the queue of tasks with one worker after the other."""
@@ -123,7 +131,7 @@ def _answer(
                 answers.put((task, error))
                 worker.close()
                 worker = None
-            if worker is not None and worker.is_full():
+            if worker is not None and most_bytes is not None and worker.memory() > most_bytes:
                 worker.close()
                 worker = None
     except queue.Empty:

@@ -174,7 +174,12 @@ def test_integer_arithmetic(dtype: torch.dtype) -> None:
     )
     calls = [call(overload(name), x, y) for name in names.split()]
     calls += [call(aten.div.Tensor_mode, x, y, rounding_mode=mode) for mode in ("floor", "trunc")]
-    calls += [call(aten.pow.Tensor_Tensor, x, y.abs() % 4), call(aten.pow.Tensor_Scalar, x, 3)]
+    # Beyond the bits that matter, and below zero.
+    exponents = torch.tensor([0, 1, 2, 3, 9, 64, 71, 127] + [-1, -2, -3, -128] * (low < 0)).to(
+        dtype
+    )
+    calls += [call(aten.pow.Tensor_Tensor, x, exponents)]
+    calls += [call(aten.pow.Tensor_Scalar, x, p) for p in (3, 7, 100)]
     amounts = torch.arange(8 * dtype.itemsize).to(dtype)
     calls += [
         call(op, x, amounts)

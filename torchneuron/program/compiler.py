@@ -22,7 +22,7 @@ from torchneuron.program.key import Parts, digest
 from torchneuron.program.metrics import METRICS, Metrics, Origin
 from torchneuron.program.neff import Neff
 
-_MEMORY_ENTRIES = 4096
+MEMORY_ENTRIES = 4096
 
 
 class Executable(Protocol):
@@ -106,7 +106,7 @@ class Compiler:
         *,
         metrics: Metrics = METRICS,
         dumper: Dumper | None = None,
-        memory_entries: int = _MEMORY_ENTRIES,
+        memory_entries: int = MEMORY_ENTRIES,
     ) -> None:
         """``client`` is called when the first program is needed; ``cache`` None is memory only."""
         self._client = client

@@ -5,10 +5,11 @@ from functools import cache
 from torchneuron import _C
 from torchneuron.program import counters
 from torchneuron.program.cache import open_cache
-from torchneuron.program.compiler import Compiler
+from torchneuron.program.compiler import MEMORY_ENTRIES, Compiler
 from torchneuron.program.key import Toolchain
 from torchneuron.program.options import module_flags, xla_flags
 from torchneuron.program.plugin import find_plugin
+from torchneuron.settings import settings
 from torchneuron.targets import current_target
 
 
@@ -16,7 +17,8 @@ from torchneuron.targets import current_target
 def compiler() -> Compiler:
     """The one compiler, with the disk cache that the settings name."""
     counters.connect()
-    return Compiler(_C.client, open_cache())
+    entries = min(MEMORY_ENTRIES, settings.programs)
+    return Compiler(_C.client, open_cache(), memory_entries=entries)
 
 
 @cache

@@ -2,7 +2,7 @@
 
     python -m tests.conformance.scoreboard [--quick | --samples N] [--ops REGEX] [--mode strict|adaptive]
                                            [--jobs N] [--shard I/N] [--timeout 300] [--minutes M] [--restart]
-                                           [--failed]
+                                           [--failed] [--one-process]
 
 All samples, or with --quick the first of each row. The rows are run by worker processes, so that a crash or a hang
 is a row like any other. Each row is kept in build/scoreboard/ when it is there: an interrupted run goes on where it
@@ -58,12 +58,17 @@ def _stem(mode: str, limit: int) -> str:
 
 
 def results(
-    tasks: Sequence[Task], limit: int, mode: str, timeout: float, jobs: int
+    tasks: Sequence[Task],
+    limit: int,
+    mode: str,
+    timeout: float,
+    jobs: int,
+    most_bytes: int | None = workers.MOST_BYTES,
 ) -> Iterator[Result]:
     """A row for each task, as they come."""
     questions = [(task, limit, mode) for task in tasks]
     for (task, _, _), answer in workers.run_all(
-        "tests.conformance.scoreboard", questions, timeout, jobs
+        "tests.conformance.scoreboard", questions, timeout, jobs, most_bytes
     ):
         if isinstance(answer, workers.WorkerDied):
             yield Result(*task, mode, "error", 1, str(answer))
@@ -110,6 +115,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mode", choices=("strict", "adaptive"), default="strict")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
     parser.add_argument("--shard", default="1/1", help="only the I-th of N parts")
+    parser.add_argument(
+        "--one-process", action="store_true", help="one worker to the end, however large it grows"
+    )
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one row")
     parser.add_argument("--minutes", type=float, default=0, help="stop after so many minutes")
     parser.add_argument("--restart", action="store_true", help="run again what has been run")
@@ -143,7 +151,8 @@ def _run(options: argparse.Namespace, limit: int) -> None:
         tasks = [task for task in tasks if task not in done]
     path = _RESULTS / f"{_stem(options.mode, limit)}{part}-of-{parts}.jsonl"
     end = time.monotonic() + 60 * options.minutes if options.minutes else None
-    found = results(tasks, limit, options.mode, options.timeout, options.jobs)
+    jobs, most_bytes = (1, None) if options.one_process else (options.jobs, workers.MOST_BYTES)
+    found = results(tasks, limit, options.mode, options.timeout, jobs, most_bytes)
     with path.open("a") as file:
         for row in _with_progress(found, len(tasks)):
             print(json.dumps(asdict(row)), file=file, flush=True)

@@ -113,7 +113,33 @@ def _power(b: Builder, x: Val, y: Val) -> Val:
         # exp(y log x) is NaN for a zero base; PyTorch has x**0 = 1 and 0**y = 0.
         at_zero = b.select(b.eq(y, 0), b.full(x.shape, 1, x.dtype), 0)
         return b.select(b.eq(x, 0), at_zero, b.pow(x, y))
-    return b.pow(x, y)
+    return b.pow(x, y) if is_float(x.dtype) else _integer_power(b, *b.together(x, y))
+
+
+def _integer_power(b: Builder, x: Val, y: Val) -> Val:
+    """Modulo 2**bits by squaring, until the largest exponent has no bits left.
+
+    XLA's power of integers sees six bits of the exponent, and takes a negative one for zero.
+    """
+
+    def busy(_base: Val, rest: Val, _result: Val) -> Val:
+        return b.reduce_or(b.ne(rest, 0))
+
+    def step(base: Val, rest: Val, result: Val) -> list[Val]:
+        with_base = b.select(_is_odd(b, rest), b.mul(result, base), result)
+        return [b.mul(base, base), b.div(rest, 2), with_base]
+
+    one = b.full(x.shape, 1, x.dtype)
+    if not x.dtype.is_signed:
+        return b.while_([x, y, one], busy, step)[2]
+    result = b.while_([x, b.max(y, 0), one], busy, step)[2]
+    # 1 / x**-y: zero but for 1 and -1, and PyTorch has zero for 0 too.
+    of_minus_one = b.select(b.eq(x, -1), b.select(_is_odd(b, y), b.neg(one), one), 0)
+    return b.select(b.lt(y, 0), b.select(b.eq(x, 1), one, of_minus_one), result)
+
+
+def _is_odd(b: Builder, x: Val) -> Val:
+    return b.ne(b.rem(x, 2), 0)
 
 
 @emitter("aten.pow.Tensor_Scalar", static=("exponent",))
