@@ -39,40 +39,50 @@ _SAVED_STATISTICS = Difference(
     Kind.SAVED, "evaluation saves its statistics, as PyTorch's meta function says; see batch_norm"
 )
 
+_CHOICE = Difference(Kind.TIES, "of equal values another one may be chosen")
+
 BY_DESIGN: dict[str, Difference] = {
-    "_batch_norm_with_update": _BATCH_NORM,
-    "_foreach_add": _ONCE,
-    "_foreach_mm": _FLOAT32_SUM,
-    "_foreach_sub": _ONCE,
-    "_native_batch_norm_legit": _SAVED_STATISTICS,
-    "_unsafe_masked_index_put_accumulate": _FLOAT32_SUM,
-    "acosh": _ONCE,
-    "addbmm": _FLOAT32_SUM,
-    "argsort": Difference(Kind.STABLE, "sorting is always stable"),
-    "asin": _ONCE,
-    "cov": _ORDER,
-    "grid_sampler_2d": _ONCE,
-    "kthvalue": Difference(Kind.TIES, "of equal values another one may be chosen"),
+    # Several operations on the CPU, with a rounding after each.
+    **dict.fromkeys(
+        (
+            *("_foreach_add", "_foreach_sub", "acosh", "add", "addr", "asin", "div.trunc_rounding"),
+            *("grid_sampler_2d", "grid_sampler_3d", "linspace", "linspace.tensor_overload"),
+            *("log_softmax", "logspace", "logspace.tensor_overload", "masked.log_softmax"),
+            *("masked.logsumexp", "nn.functional.grid_sample", "nn.functional.instance_norm"),
+            *("nn.functional.interpolate.area", "nn.functional.interpolate.bicubic"),
+            *("nn.functional.interpolate.linear", "nn.functional.interpolate.trilinear"),
+            *("nn.functional.linear_cross_entropy", "nn.functional.linear_cross_entropy.chunked"),
+            *("nn.functional.linear_cross_entropy.chunked_none", "nn.functional.mse_loss"),
+            *("nn.functional.nll_loss", "rsqrt", "sub"),
+        ),
+        _ONCE,
+    ),
+    # Sums, means and products.
+    **dict.fromkeys(
+        (
+            *("_foreach_mm", "_unsafe_masked_index_put_accumulate", "addbmm", "index_reduce.mean"),
+            *("index_reduce.prod", "nn.functional.adaptive_avg_pool3d", "nn.functional.bilinear"),
+            *("nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d"),
+            *("nn.functional.conv_transpose3d", "nn.functional.embedding_bag"),
+        ),
+        _FLOAT32_SUM,
+    ),
+    **dict.fromkeys(
+        ("cov", "fft.hfft2", "nn.functional.multi_head_attention_forward"),
+        _ORDER,
+    ),
+    **dict.fromkeys(("_batch_norm_with_update", "nn.functional.batch_norm"), _BATCH_NORM),
+    **dict.fromkeys(("_native_batch_norm_legit", "native_batch_norm"), _SAVED_STATISTICS),
+    **dict.fromkeys(("kthvalue", "median", "mode", "nanmedian", "topk"), _CHOICE),
+    **dict.fromkeys(("argsort", "sort"), Difference(Kind.STABLE, "sorting is always stable")),
     "logit": Difference(Kind.ROUNDING, "bfloat16: rounds once; the CPU rounds the quotient too"),
     "matrix_exp": Difference(Kind.ROUNDING, "another degree of the polynomial, rounding once"),
-    "native_batch_norm": _SAVED_STATISTICS,
     "native_layer_norm": Difference(
         Kind.DTYPE, "statistics of narrow floats are float32, as PyTorch's meta function says"
     ),
-    "nn.functional.batch_norm": _BATCH_NORM,
-    "nn.functional.bilinear": _FLOAT32_SUM,
-    "nn.functional.grid_sample": _ONCE,
-    "nn.functional.instance_norm": _ONCE,
     "nn.functional.layer_norm": Difference(
         Kind.ROUNDING, "the gradient sums in another order, and of narrow floats rounds once"
     ),
-    "nn.functional.multi_head_attention_forward": _ORDER,
-    "nn.functional.conv_transpose1d": _FLOAT32_SUM,
-    "nn.functional.conv_transpose2d": _FLOAT32_SUM,
-    "nn.functional.conv_transpose3d": _FLOAT32_SUM,
-    "rsqrt": _ONCE,
-    "sort": Difference(Kind.STABLE, "sorting is always stable"),
-    "topk": Difference(Kind.TIES, "of equal values another one may be chosen"),
 }
 
 _ONE_ROUNDING = Difference(

@@ -1,5 +1,6 @@
 """A worker that dies or hangs is an answer, and the tasks after it are answered by another one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,16 +40,17 @@ def test_the_report_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     tasks = [Task("op_db", name, "float32", "forward") for name in "abcde"]
     states = ["native", "fallback", "wrong", "no sample"]
     rows = [
-        Result(*task, "strict", state, 1, "because")
-        for task, state in zip(tasks, states, strict=False)
+        Result(*task, "strict", state, 1, "because", run)
+        for task, state, run in zip(tasks, states, ["all", "1", "1", "all"], strict=False)
     ]
     report.write(
         [*rows, Result("op_db", "gone", "float32", "forward", "strict", "wrong", 1)],
         tasks,
-        1,
         "strict",
+        report.Comparison("adaptive", rows[:3], [replace(rows[0], status="error"), rows[1]]),
     )
     page = (tmp_path / "docs" / "scoreboard.md").read_text()
     assert "4 of 5 rows have been run" in page
-    assert "| float32 | 3 | 4 | 66.7 % | 99 % | 33.3 % | 93 % | 1 | 0 |" in page
+    assert "| float32 | 3 | 4 | 1 | 66.7 % | 99 % | 33.3 % | 93 % | 1 | 0 |" in page
+    assert "Of 2 rows whose first sample was run in both modes, 1 came out the same." in page
     assert len((tmp_path / "docs" / "scoreboard.csv").read_text().splitlines()) == 5

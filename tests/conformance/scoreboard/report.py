@@ -51,7 +51,16 @@ _DATABASES = {
 _COMPILED = 96
 
 
-def write(rows: Sequence[Result], tasks: Sequence[Task], limit: int, mode: str) -> None:
+@dataclass(frozen=True)
+class Comparison:
+    """The first samples in this mode and in the other."""
+
+    other: str
+    here: Sequence[Result]
+    there: Sequence[Result]
+
+
+def write(rows: Sequence[Result], tasks: Sequence[Task], mode: str, comparison: Comparison) -> None:
     """Write both files from the rows there are; ``tasks`` are those there should be."""
     wanted = set(tasks)
     rows = sorted((row for row in rows if row.task in wanted), key=lambda row: row.task)
@@ -59,21 +68,27 @@ def write(rows: Sequence[Result], tasks: Sequence[Task], limit: int, mode: str) 
         writer = csv.DictWriter(file, [f.name for f in fields(Result)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
-    text = "\n".join(_page(rows, tasks, limit, mode)) + "\n"
+    text = "\n".join(_page(rows, tasks, mode, comparison)) + "\n"
     (ROOT / "docs" / "scoreboard.md").write_text(text)
 
 
-def _page(rows: Sequence[Result], tasks: Sequence[Task], limit: int, mode: str) -> Iterator[str]:
-    samples = {0: "all samples", 1: "the first sample"}.get(limit, f"the first {limit} samples")
+def _page(
+    rows: Sequence[Result], tasks: Sequence[Task], mode: str, comparison: Comparison
+) -> Iterator[str]:
+    runs = Counter(row.run for row in rows if row.status != "no sample")
+    whole = runs.pop("all", 0)
+    none = len(rows) - whole - runs.total()
+    samples = sum(row.samples for row in rows if row.run == "all")
     yield "# Scoreboard"
     yield ""
     yield "PyTorch's own databases of operators, modules and optimizers, run on the device and compared with the CPU."
     yield "Every row is in [scoreboard.csv](scoreboard.csv). `make scoreboard` writes both (see docs/conformance.md)."
     yield ""
     yield f"* PyTorch {torch.__version__.partition('+')[0]}, the embedded XLA:CPU plugin, mode {mode}."
-    yield f"* Run: {samples} of each row that the CPU can run. {len(rows)} of {len(tasks)} rows have been run;"
-    yield "  the lines below count only these, and say how many of their rows those are. A line of which less than a"
-    yield "  tenth has been run gives no share."
+    yield f"* {len(rows)} of {len(tasks)} rows have been run. Of these the CPU can run no sample of"
+    yield f"  {none}; of {whole} all samples were run, {samples} in all; of {runs.total()} the first ones."
+    yield "  The column `run` of the CSV says which."
+    yield "  A line of which less than a tenth has been run gives no share."
     yield "* native: all of it ran on the device, by the backend's own counters. Correct: native or by way of the CPU."
     yield "  Neither: another result than the CPU's by the OpInfo's tolerances, or an error, a crash or a hang."
     yield "* Random ops: shape, dtype, and the same numbers with the same seed. Ops that differ from the CPU by design"
@@ -97,6 +112,8 @@ def _page(rows: Sequence[Result], tasks: Sequence[Task], limit: int, mode: str) 
     yield ""
     yield from _compiled()
     yield ""
+    yield from _compared(mode, comparison)
+    yield ""
     yield from _kinds(rows)
 
 
@@ -113,8 +130,8 @@ def _of(
 
 def _table(lines: "Iterator[Line] | Sequence[Line]") -> Iterator[str]:
     yield ""
-    yield "| | rows run | of | correct | required | native | required | wrong | error |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield "| | rows run | of | with all samples | correct | required | native | required | wrong | error |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for name, (rows, total), bar in lines:
         counts = Counter(row.status for row in rows)
         count = len(rows) - counts["no sample"]
@@ -124,10 +141,11 @@ def _table(lines: "Iterator[Line] | Sequence[Line]") -> Iterator[str]:
             continue
         # A few rows say nothing of all.
         whole = count if count >= _LEAST_RUN * of else 0
+        all_samples = sum(row.run == "all" for row in rows if row.status != "no sample")
         correct = _share(counts["native"] + counts["fallback"], whole)
         native = _share(counts["native"], whole)
         yield (
-            f"| {name} | {count} | {of} | {correct} | {_percent(bar.correct)} | {native} | "
+            f"| {name} | {count} | {of} | {all_samples} | {correct} | {_percent(bar.correct)} | {native} | "
             f"{_percent(bar.native)} | {counts['wrong']} | {counts['error']} |"
         )
 
@@ -154,6 +172,29 @@ def _compiled() -> Iterator[str]:
     )
 
 
+def _compared(mode: str, comparison: Comparison) -> Iterator[str]:
+    here = {row.task: row for row in comparison.here}
+    both = [(here[row.task], row) for row in comparison.there if row.task in here]
+    other = [pair for pair in both if pair[0].status != pair[1].status]
+    yield f"## {comparison.other.capitalize()} mode: the same rows"
+    yield ""
+    yield (
+        f"Of {len(both)} rows whose first sample was run in both modes, {len(both) - len(other)} "
+        "came out the same."
+    )
+    if other:
+        yield ""
+    for row, there in other[:_MOST_SHOWN]:
+        yield (
+            f"* {' '.join(row.task)}: {mode} {row.status} `{_short(row)}`, "
+            f"{comparison.other} {there.status} `{_short(there)}`"
+        )
+
+
+def _short(row: Result) -> str:
+    return row.reason.replace("|", "/").replace("`", "'")[:160]
+
+
 def _kinds(rows: Sequence[Result]) -> Iterator[str]:
     bad = [row for row in rows if row.status in ("wrong", "error")]
     yield f"## The {len(bad)} rows that are wrong or an error, by op"
@@ -163,7 +204,6 @@ def _kinds(rows: Sequence[Result]) -> Iterator[str]:
         :_MOST_SHOWN
     ]:
         first = next(row for row in bad if (row.database, row.op) == (database, op))
-        reason = first.reason.replace("|", "/").replace("`", "'")[:160]
-        yield f"* {op} ({database}), {count}: {first.dtype} {first.aspect}: `{reason}`"
+        yield f"* {op} ({database}), {count}: {first.dtype} {first.aspect}: `{_short(first)}`"
     if len(where) > _MOST_SHOWN:
         yield f"* and {len(where) - _MOST_SHOWN} more ops, in the CSV"

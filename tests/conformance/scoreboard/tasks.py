@@ -42,7 +42,10 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """A row of the table; ``status`` is that of sweep.Row, ``mode`` how the device ran eagerly."""
+    """A row of the table; ``status`` is that of sweep.Row, ``mode`` how the device ran eagerly.
+
+    ``run`` says of how many samples it speaks: "all", or the number that was asked for.
+    """
 
     database: str
     op: str
@@ -52,6 +55,7 @@ class Result:
     status: str
     samples: int
     reason: str = ""
+    run: str = ""
 
     @property
     def task(self) -> Task:

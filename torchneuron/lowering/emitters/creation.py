@@ -82,32 +82,54 @@ def arange_step(
     return _range(b, out, start, step)
 
 
-def _linear(b: Builder, out: Any, start: Arg, end: Arg, steps: int) -> Val:
-    """``steps`` points from ``start`` to ``end``, in opmath, counted from the nearer end."""
-    dtype = out.dtype if is_complex(out.dtype) else opmath(out.dtype)
-    whole = not (dtype.is_floating_point or dtype.is_complex)
-    compute = torch.float32 if whole else dtype
-    first, last = tensor(b, start, compute), tensor(b, end, compute)
-    if steps <= 1:
-        return finish(b, first, out)
-    step = b.div(b.sub(last, first), steps - 1)
-    index = b.convert(b.iota((steps,), 0), compute)
+def _points(b: Builder, first: Val, last: Val, steps: int) -> Val:
+    """``steps`` points, two at least, counted from the nearer end."""
+    # XLA would multiply by the reciprocal of a constant, which is another number.
+    (count,) = b.optimization_barrier([b.full((), steps - 1, first.dtype)])
+    step = b.div(b.sub(last, first), count)
+    index = b.convert(b.iota((steps,), 0), first.dtype)
     rising = b.add(b.mul(index, step), first)
     falling = b.sub(last, b.mul(b.sub(steps - 1, index), step))
-    half = b.lt(b.iota((steps,), 0), steps // 2)
-    return b.select(half, rising, falling)
+    return b.select(b.lt(b.iota((steps,), 0), steps // 2), rising, falling)
 
 
-@emitter("aten.linspace")
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def _ends(b: Builder, out: Any, *ends: Arg) -> list[Val]:
+    """Bounds in opmath; between whole ones, truncated as PyTorch does, one counts in doubles."""
+    if _is_whole(out.dtype):
+        truncated = [b.convert(tensor(b, end, torch.float64), out.dtype) for end in ends]
+        return [b.convert(end, torch.float64) for end in truncated]
+    compute = out.dtype if is_complex(out.dtype) else opmath(out.dtype)
+    return [tensor(b, end, compute) for end in ends]
+
+
+@emitter(
+    "aten.linspace",
+    "aten.linspace.Tensor_Tensor",
+    "aten.linspace.Tensor_Scalar",
+    "aten.linspace.Scalar_Tensor",
+)
 def linspace(b: Builder, out: Any, start: Arg, end: Arg, steps: int, **_: Any) -> Val:
-    return finish(b, _linear(b, out, start, end, steps), out)
+    first, last = _ends(b, out, start, end)
+    return finish(b, first if steps <= 1 else _points(b, first, last, steps), out)
 
 
-@emitter("aten.logspace", static=("base",))
+@emitter(
+    "aten.logspace",
+    "aten.logspace.Tensor_Tensor",
+    "aten.logspace.Tensor_Scalar",
+    "aten.logspace.Scalar_Tensor",
+    static=("base",),
+)
 def logspace(
     b: Builder, out: Any, start: Arg, end: Arg, steps: int, base: float = 10.0, **_: Any
 ) -> Val:
-    exponent = _linear(b, out, start, end, steps)
+    first, last = _ends(b, out, start, end)
+    # PyTorch does not truncate the only one.
+    exponent = tensor(b, start, first.dtype) if steps <= 1 else _points(b, first, last, steps)
     if is_complex(exponent.dtype):
         return finish(b, b.exp(b.mul(exponent, math.log(base))), out)
     return finish(b, b.pow(base, exponent), out)

@@ -310,9 +310,10 @@ def norm(
 def logsumexp(b: Builder, out: Any, x: Val, dim: Dims, keepdim: bool = False) -> Val:
     value = b.convert(x, opmath(out.dtype))
     axes = axes_of(x, dim)
-    if _count(x, axes) == 0 or is_complex(value.dtype):
+    if _count(x, axes) == 0:
         return finish(b, b.log(b.reduce_sum(b.exp(value), axes, keepdim)), out)
-    highest = b.reduce_max(value, axes, keepdim=True)
-    shift = b.select(b.eq(b.abs(highest), float("inf")), 0, highest)
+    magnitudes = b.real(value) if is_complex(value.dtype) else value
+    highest = b.reduce_max(magnitudes, axes, keepdim=True)
+    shift = b.convert(b.select(b.eq(b.abs(highest), float("inf")), 0, highest), value.dtype)
     total = b.reduce_sum(b.exp(b.sub(value, shift)), axes, keepdim=True)
     return _drop(b, b.add(b.log(total), shift), out)
