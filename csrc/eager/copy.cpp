@@ -29,7 +29,7 @@ bool on_device(const at::Tensor& tensor) {
 // The tensor is all of its storage, in some dense order.
 bool is_whole(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
-         tensor.nbytes() == tensor.storage().nbytes();
+         tensor.nbytes() == handle_of(*tensor.unsafeGetTensorImpl()).nbytes();
 }
 
 // Pending conjugation and negation become data; what is returned carries neither bit.

@@ -54,11 +54,22 @@ bool is_index_argument(const c10::Argument& argument) {
   return argument.name() == "indices" || argument.name() == "index";
 }
 
-void sparse_fallback(const c10::OperatorHandle& handle, c10::DispatchKey host,
-                     torch::jit::Stack* stack) {
+constexpr const char* kSparse = "it works on sparse tensors and is no composition of dense ops";
+constexpr const char* kNested = "it works on nested tensors and is no composition of dense ops";
+
+void fall_back(const c10::OperatorHandle& handle, c10::DispatchKey host, const char* reason,
+               torch::jit::Stack* stack) {
   Operator& op = operator_of(handle);
-  announce_fallback(op, "it works on sparse tensors and is no composition of dense ops");
+  announce_fallback(op, reason);
   run_on_cpu(op, *stack, host);
+}
+
+void coo_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  fall_back(handle, c10::DispatchKey::SparseCPU, kSparse, stack);
+}
+
+void nested_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  fall_back(handle, c10::DispatchKey::NestedTensorCPU, kNested, stack);
 }
 
 }  // namespace
@@ -68,12 +79,8 @@ void run_on_cpu(Operator& op, torch::jit::Stack& stack, c10::DispatchKey host) {
   at::native::cpu_fallback(op.handle(), &stack, /*error_on_views=*/false, host);
 }
 
-void coo_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
-  sparse_fallback(handle, c10::DispatchKey::SparseCPU, stack);
-}
-
 void compressed_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
-  sparse_fallback(handle, c10::DispatchKey::SparseCsrCPU, stack);
+  fall_back(handle, c10::DispatchKey::SparseCsrCPU, kSparse, stack);
 }
 
 void adopt_host_tensors(Operator& op, torch::jit::Stack& stack, const Signature& signature) {
@@ -101,6 +108,9 @@ TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
 }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&compressed_fallback>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&nested_fallback>());
 }
 
 }  // namespace tn::eager

@@ -11,9 +11,8 @@ namespace tn::eager {
 void run_on_cpu(Operator& op, torch::jit::Stack& stack,
                 c10::DispatchKey host = c10::DispatchKey::CPU);
 
-// The boxed kernels of the ops of sparse COO tensors, and of compressed ones, that neither PyTorch
-// nor this backend has as a composition of dense ops: the CPU runs them, counted like any other.
-void coo_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
+// The boxed kernel of the ops of compressed sparse tensors that neither PyTorch nor this backend
+// has as a composition of dense ops: the CPU runs them, counted like any other.
 void compressed_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
 // Moves CPU operands that PyTorch allows beside device tensors (index tensors) to the device;

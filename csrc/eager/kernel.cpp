@@ -77,6 +77,8 @@ void make_outputs(const Entry& entry, const Signature& signature, runtime::Task&
 }
 
 // A bounded program computes at most as many rows as the shapes allow; the count comes with them.
+// The storage, too, ends where its tensor does: who saves it, or takes it as a buffer (nested
+// tensors), sees what other devices give.
 void narrow_bounded(const Entry& entry, c10::SmallVector<at::Tensor, 4>& fresh) {
   const Output& last = entry.outputs.back();
   std::vector<int64_t> counts(static_cast<size_t>(last.numel));
@@ -88,6 +90,7 @@ void narrow_bounded(const Entry& entry, c10::SmallVector<at::Tensor, 4>& fresh) 
       std::vector<int64_t> sizes = entry.outputs[i].sizes;
       sizes[0] = counts[static_cast<size_t>(entry.outputs[i].count)];
       impl->set_sizes_and_strides(sizes, entry.outputs[i].strides);
+      impl->unsafe_storage().set_nbytes(static_cast<size_t>(impl->numel()) * impl->itemsize());
     }
   }
 }

@@ -117,6 +117,19 @@ def repeat_interleave(repeats: torch.Tensor, output_size: int | None = None) -> 
     return result
 
 
+def _no_total(call: Call) -> bool:
+    return call.args[2] is None
+
+
+@composite("aten._padded_dense_to_jagged_forward.default", when=_no_total)
+def jagged_from_padded(
+    padded: torch.Tensor, offsets: list[torch.Tensor], total: int | None = None
+) -> torch.Tensor:
+    total = int(offsets[0][-1])
+    result: torch.Tensor = torch.ops.aten._padded_dense_to_jagged_forward(padded, offsets, total)
+    return result
+
+
 @composite("aten.bincount.default")
 def bincount(
     x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
