@@ -79,7 +79,8 @@ bool should_serve(const c10::OperatorHandle& handle) {
       !has_tensors(schema)) {
     return false;
   }
-  if (is_owned(name)) {
+  // What has a kernel on the CPU is composed elsewhere only, with a rounding after each step.
+  if (is_owned(name) || handle.hasKernelForDispatchKey(DispatchKey::CPU)) {
     return true;
   }
   return !handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
