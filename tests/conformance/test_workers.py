@@ -53,4 +53,4 @@ def test_the_report_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "4 of 5 rows have been run" in page
     assert "| float32 | 3 | 4 | 1 | 66.7 % | 99 % | 33.3 % | 93 % | 1 | 0 |" in page
     assert "Of 2 rows whose first sample was run in both modes, 1 came out the same." in page
-    assert len((tmp_path / "docs" / "scoreboard.csv").read_text().splitlines()) == 5
+    assert [row.task.op for row in report.published()] == ["a", "b", "c", "d", "a", "b"]

@@ -60,6 +60,12 @@ class Comparison:
     there: Sequence[Result]
 
 
+def published() -> list[Result]:
+    """The rows of docs/scoreboard.csv, of all modes."""
+    with (ROOT / "docs" / "scoreboard.csv").open(newline="") as file:
+        return [Result(**{**row, "samples": int(row["samples"])}) for row in csv.DictReader(file)]  # type: ignore[arg-type]
+
+
 def write(rows: Sequence[Result], tasks: Sequence[Task], mode: str, comparison: Comparison) -> None:
     """Write both files from the rows there are; ``tasks`` are those there should be."""
     wanted = set(tasks)
@@ -67,7 +73,8 @@ def write(rows: Sequence[Result], tasks: Sequence[Task], mode: str, comparison: 
     with (ROOT / "docs" / "scoreboard.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, [f.name for f in fields(Result)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+        there = (row for row in comparison.there if row.task in wanted)
+        writer.writerows(asdict(row) for row in (*rows, *sorted(there, key=lambda row: row.task)))
     text = "\n".join(_page(rows, tasks, mode, comparison)) + "\n"
     (ROOT / "docs" / "scoreboard.md").write_text(text)
 
@@ -87,7 +94,7 @@ def _page(
     yield f"* PyTorch {torch.__version__.partition('+')[0]}, the embedded XLA:CPU plugin, mode {mode}."
     yield f"* {len(rows)} of {len(tasks)} rows have been run. Of these the CPU can run no sample of"
     yield f"  {none}; of {whole} all samples were run, {samples} in all; of {runs.total()} the first ones."
-    yield "  The column `run` of the CSV says which."
+    yield f"  The column `run` of the CSV says which; its rows in mode {comparison.other} are all of first samples."
     yield "  A line of which less than a tenth has been run gives no share."
     yield "* native: all of it ran on the device, by the backend's own counters. Correct: native or by way of the CPU."
     yield "  Neither: another result than the CPU's by the OpInfo's tolerances, or an error, a crash or a hang."
