@@ -5,16 +5,9 @@
 #include <ATen/NestedTensorImpl.h>
 #include <torch/library.h>
 
+#include "eager/overload.h"
+
 namespace tn::eager {
-namespace {
-
-// Chooses among the overloads of a function.
-template <typename Signature>
-constexpr Signature* overload(Signature* function) {
-  return function;
-}
-
-}  // namespace
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));

@@ -3,14 +3,10 @@
 #include <ATen/NativeFunctions.h>
 #include <torch/library.h>
 
+#include "eager/overload.h"
+
 namespace tn::eager {
 namespace {
-
-// Chooses among the overloads of a function.
-template <typename Signature>
-constexpr Signature* overload(Signature* function) {
-  return function;
-}
 
 // A pointwise function that keeps zeros: out of place, in place and with out=.
 #define TN_POINTWISE(op, layout)                        \

@@ -8,9 +8,10 @@ import torch
 from torch.nested import nested_tensor
 from torch.nn import functional
 
-from torchneuron.settings import settings
-
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+pytestmark = [
+    pytest.mark.usefixtures("no_fallback"),
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+]
 LAYOUTS = [torch.strided, torch.jagged]
 PARTS = [torch.linspace(-1, 1, 4 * rows).reshape(rows, 4) for rows in (2, 3, 1)]
 WIDE = [torch.linspace(-1, 1, 4 * columns).reshape(4, columns) for columns in (2, 3, 5)]
@@ -21,15 +22,6 @@ QUERY = [torch.linspace(-1, 1, 8 * length).reshape(length, 2, 4) for length in (
 OFFSETS = torch.tensor([0, 2, 5, 6])
 
 Function = Callable[[torch.Tensor], torch.Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _no_fallback() -> Any:
-    """What is tested here runs on the device."""
-    before = settings.fallback
-    settings.fallback = "error"
-    yield
-    settings.fallback = before
 
 
 def make(device: str, parts: list[torch.Tensor], layout: torch.layout, **how: Any) -> torch.Tensor:

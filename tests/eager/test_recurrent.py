@@ -1,15 +1,12 @@
 """LSTM, GRU and Elman layers: one program per layer and direction, results and gradients as on the CPU."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
-
-from torchneuron.settings import settings
 
 CELLS = [
     pytest.param(nn.LSTM, {}, id="lstm"),
@@ -20,12 +17,8 @@ CELLS = [
 
 
 @pytest.fixture(autouse=True)
-def _setup() -> Iterator[None]:
+def _setup(no_fallback: None) -> None:
     torch.manual_seed(0)
-    before = settings.fallback
-    settings.fallback = "error"
-    yield
-    settings.fallback = before
 
 
 def _pair(cell: Any, **options: Any) -> tuple[nn.Module, nn.Module]:

@@ -9,18 +9,10 @@ from torch.nn.functional import embedding
 
 from torchneuron.settings import settings
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
 DEVICE = "neuron"
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
 LAYOUTS = [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc]
-
-
-@pytest.fixture(autouse=True)
-def _no_fallback() -> Any:
-    """What is tested here runs on the device."""
-    before = settings.fallback
-    settings.fallback = "error"
-    yield
-    settings.fallback = before
 
 
 def values_of(count: int, *dense: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
