@@ -88,6 +88,7 @@ def test_kinks() -> None:
     check_ops(_calls(x))
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
 def test_infinities_and_nans() -> None:
     x = torch.tensor([-INFINITY, INFINITY, NAN, 0.0] * 8)
     names = {
@@ -101,7 +102,9 @@ def test_infinities_and_nans() -> None:
         "elu",
         "gelu",
     }
-    check_ops([call(_op(name), x, *args) for name, args in FUNCTIONS if name in names])
+    # PyTorch's own kernels: oneDNN says gelu(inf) is NaN on some processors.
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False):
+        check_ops([call(_op(name), x, *args) for name, args in FUNCTIONS if name in names])
 
 
 def test_complex_gradients() -> None:

@@ -67,9 +67,17 @@ def softmax_backward(
         return b.full(grad.shape, 0, out.dtype)
     dtype = opmath(grad.dtype)
     g, y = b.convert(grad, dtype), b.convert(output, dtype)
+    # Twice: where one weight is close to one, the mean is close to its gradient, and the rounding
+    # of the first mean would be all that is left of their difference.
+    for _ in range(2):
+        g = b.sub(g, _mean(b, g, y, dim))
+    return finish(b, b.mul(g, y), out)
+
+
+def _mean(b: Builder, g: Val, y: Val, dim: int) -> Val:
+    """The mean of ``g``, weighted by ``y``."""
     weighted = b.mul(g, y)
-    total = b.reduce_sum(weighted, [dim], keepdim=True) if g.ndim else weighted
-    return finish(b, b.mul(b.sub(g, total), y), out)
+    return b.reduce_sum(weighted, [dim], keepdim=True) if g.ndim else weighted
 
 
 @emitter("aten._log_softmax_backward_data")
