@@ -68,8 +68,9 @@ def softmax_backward(
     dtype = opmath(grad.dtype)
     g, y = b.convert(grad, dtype), b.convert(output, dtype)
     # Twice: where one weight is close to one, the mean is close to its gradient, and the rounding
-    # of the first mean would be all that is left of their difference.
-    for _ in range(2):
+    # of the first mean would be all that is left of their difference. Narrow floats have weights
+    # whose sum is not one, which matters more.
+    for _ in range(2 if output.dtype == dtype else 1):
         g = b.sub(g, _mean(b, g, y, dim))
     return finish(b, b.mul(g, y), out)
 
