@@ -40,6 +40,11 @@ CALLS: dict[str, Callable[[str], object]] = {
     "cross entropy target": lambda d: torch.nn.functional.cross_entropy(
         torch.ones(2, 3, device=d), torch.zeros(3, dtype=torch.int64, device=d)
     ),
+    "arange to bool": lambda d: torch.arange(2, dtype=torch.bool, device=d),
+    "linspace to bool": lambda d: torch.linspace(0, 1, 3, dtype=torch.bool, device=d),
+    "logspace out bool": lambda d: torch.logspace(
+        0, 1, 3, out=torch.ones(3, dtype=torch.bool, device=d)
+    ),
     "amax of nothing": lambda d: torch.ones(5, 0, device=d).amax(1),
     "aminmax of nothing": lambda d: torch.ones(5, 0, device=d).aminmax(dim=1),
     "aminmax out dtype": lambda d: torch.aminmax(

@@ -42,6 +42,13 @@ def _check(*names: str) -> Callable[[_Check], _Check]:
     return register
 
 
+@_check("aten::arange", "aten::range", "aten::linspace", "aten::logspace")
+def _numbers(arguments: Arguments) -> None:
+    out = arguments.get("out")
+    if torch.bool in (arguments.get("dtype"), getattr(out, "dtype", None)):
+        raise NotImplementedError("a range or space of numbers is not implemented for 'Bool'")
+
+
 @_check("aten::amax", "aten::amin", "aten::aminmax")
 def _reduces_something(arguments: Arguments) -> None:
     sizes = arguments["self"].sizes

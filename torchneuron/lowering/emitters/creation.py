@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from torchneuron.lowering.builder import Builder, Number, Val
-from torchneuron.lowering.dtypes import is_complex, opmath
+from torchneuron.lowering.dtypes import is_complex, is_integer, opmath
 from torchneuron.lowering.emitting import finish, shape_of, tensor
 from torchneuron.lowering.registry import emitter
 
@@ -93,13 +93,9 @@ def _points(b: Builder, first: Val, last: Val, steps: int) -> Val:
     return b.select(b.lt(b.iota((steps,), 0), steps // 2), rising, falling)
 
 
-def _is_whole(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex)
-
-
 def _ends(b: Builder, out: Any, *ends: Arg) -> list[Val]:
     """Bounds in opmath; between whole ones, truncated as PyTorch does, one counts in doubles."""
-    if _is_whole(out.dtype):
+    if is_integer(out.dtype):
         truncated = [b.convert(tensor(b, end, torch.float64), out.dtype) for end in ends]
         return [b.convert(end, torch.float64) for end in truncated]
     compute = out.dtype if is_complex(out.dtype) else opmath(out.dtype)
