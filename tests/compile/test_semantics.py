@@ -274,3 +274,26 @@ def test_second_call_runs_no_python_of_ours(monkeypatch: pytest.MonkeyPatch) -> 
     run(x)
     monkeypatch.setattr(module.CompiledGraph, "_resolve", lambda *args: pytest.fail("called"))
     assert run(x).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("divisor", [0, -1])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_division_of_constants(divisor: int, dtype: torch.dtype) -> None:
+    # What the compiler divides itself must not end the process.
+    lowest = torch.iinfo(dtype).min
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        smallest = torch.full((2,), lowest, dtype=dtype, device=x.device)
+        by = torch.full(
+            (2,), divisor % 256 if lowest == 0 else divisor, dtype=dtype, device=x.device
+        )
+        return x + torch.div(smallest, by, rounding_mode="trunc"), x + torch.fmod(smallest, by)
+
+    x = torch.zeros(2, dtype=dtype, device="neuron")
+    quotient, rest = torch.compile(function, backend="neuron", fullgraph=True)(x)
+    if divisor:
+        assert quotient.tolist() == [lowest] * 2
+        assert rest.tolist() == [0, 0]
+    else:
+        assert quotient.tolist() == [255 if lowest == 0 else -1] * 2
+        assert rest.tolist() == [lowest] * 2

@@ -45,6 +45,22 @@ CALLS: dict[str, Callable[[str], object]] = {
     "logspace out bool": lambda d: torch.logspace(
         0, 1, 3, out=torch.ones(3, dtype=torch.bool, device=d)
     ),
+    # The compiler would end the process at these three.
+    "hardtanh of complex": lambda d: torch.nn.functional.hardtanh(
+        torch.ones(3, dtype=torch.complex64, device=d), -0.5, 0.5
+    ),
+    "hardswish of complex": lambda d: torch.nn.functional.hardswish(
+        torch.ones(3, dtype=torch.complex64, device=d)
+    ),
+    "addmv of booleans": lambda d: torch.addmv(
+        torch.ones(5, dtype=torch.bool, device=d),
+        torch.ones(5, 10, dtype=torch.bool, device=d),
+        torch.ones(10, dtype=torch.bool, device=d),
+    ),
+    "clamp of complex": lambda d: torch.clamp(
+        *[torch.ones(2, dtype=torch.complex64, device=d)] * 3
+    ),
+    "fmod of complex": lambda d: torch.fmod(*[torch.ones(2, dtype=torch.complex64, device=d)] * 2),
     "amax of nothing": lambda d: torch.ones(5, 0, device=d).amax(1),
     "aminmax of nothing": lambda d: torch.ones(5, 0, device=d).aminmax(dim=1),
     "aminmax out dtype": lambda d: torch.aminmax(

@@ -5,11 +5,17 @@ operand's dtype.
 import torch
 
 from torchneuron.lowering.dtypes import complex_of, is_complex, is_integer, is_unsigned, real_of
+from torchneuron.lowering.errors import LoweringError
 from torchneuron.lowering.hlo.core import Number
 from torchneuron.lowering.hlo.shape import Shape, broadcast_shapes
 from torchneuron.lowering.hlo.value import Val
 
 Operand = Val | Number
+_OF_AN_ORDER = ("maximum", "minimum", "remainder")
+
+
+def _is_harmless(divisor: Operand) -> bool:
+    return not isinstance(divisor, Val) and divisor not in (0, -1)
 
 
 class Maths(Shape):
@@ -39,6 +45,8 @@ class Maths(Shape):
     def binary(self, name: str, x: Operand, y: Operand) -> Val:
         """The StableHLO op ``name`` of two operands."""
         left, right = self.together(x, y)
+        if name in _OF_AN_ORDER and is_complex(left.dtype):
+            raise LoweringError(name, "complex numbers have no order")
         return self.op1(f"stablehlo.{name}", [left, right], left.dtype, left.shape)
 
     def chlo(self, name: str, *operands: Operand) -> Val:
@@ -64,12 +72,30 @@ class Maths(Shape):
         return self.binary("multiply", x, y)
 
     def div(self, x: Operand, y: Operand) -> Val:
-        """True division of floats; integers truncate."""
-        return self.binary("divide", x, y)
+        """True division of floats; integers truncate, and give -1 by zero."""
+        left, right = self.together(x, y)
+        if not is_integer(left.dtype) or _is_harmless(y):
+            return self.binary("divide", left, right)
+        zero, one = self._harmful(right)
+        quotient = self.binary("divide", left, self.select(self.or_(zero, one), 1, right))
+        all_bits = self.not_(self.full(left.shape, 0, left.dtype))
+        return self.select(zero, all_bits, self.select(one, self.neg(left), quotient))
 
     def rem(self, x: Operand, y: Operand) -> Val:
-        """Remainder with the sign of ``x`` (C's)."""
-        return self.binary("remainder", x, y)
+        """Remainder with the sign of ``x`` (C's); of a division by zero, ``x``."""
+        left, right = self.together(x, y)
+        if not is_integer(left.dtype) or _is_harmless(y):
+            return self.binary("remainder", left, right)
+        zero, one = self._harmful(right)
+        rest = self.binary("remainder", left, self.select(self.or_(zero, one), 1, right))
+        return self.select(zero, left, rest)
+
+    def _harmful(self, y: Val) -> tuple[Val, Val]:
+        """Where ``y`` is 0, and where it is -1: XLA:CPU ends the process where it computes such a
+        quotient at compile time.
+        """
+        zero = self.eq(y, 0)
+        return zero, zero if is_unsigned(y.dtype) else self.eq(y, -1)
 
     def pow(self, x: Operand, y: Operand) -> Val:
         """``x`` to the power ``y``."""
@@ -170,6 +196,9 @@ class Maths(Shape):
     def compare(self, direction: str, x: Operand, y: Operand) -> Val:
         """``direction`` is EQ, NE, LT, LE, GT or GE; with a NaN only NE holds."""
         left, right = self.together(x, y)
+        if direction not in ("EQ", "NE") and is_complex(left.dtype):
+            # XLA:CPU ends the process where it compares such constants.
+            raise LoweringError("compare", "complex numbers have no order")
         if left.dtype is torch.bool or is_unsigned(left.dtype):
             kind = "UNSIGNED"
         else:

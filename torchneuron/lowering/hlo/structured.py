@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from torchneuron.lowering.dtypes import complex_of, highest, is_complex, lowest, real_of
+from torchneuron.lowering.errors import LoweringError
 from torchneuron.lowering.hlo.core import SMALL_REDUCTION, Body, Number, Result
 from torchneuron.lowering.hlo.maths import Maths
 from torchneuron.lowering.hlo.shape import i64_array
@@ -218,8 +219,11 @@ class Structured(Maths):
         dtype: torch.dtype | None = None,
     ) -> Val:
         """Contraction to (batch..., free of x..., free of y...); ``dtype`` is the accumulator's and
-        the result's.
+        the result's. LoweringError for booleans: PyTorch has no product of them, and XLA:CPU ends
+        the process at one with an addend.
         """
+        if torch.bool in (x.dtype, y.dtype):
+            raise LoweringError("dot_general", "booleans have no products")
         x, contract_x = _untransposed(x, contract[0], batch[0])
         y, contract_y = _untransposed(y, contract[1], batch[1])
         free_x = _free(x, contract_x, batch[0])
