@@ -67,18 +67,21 @@ def softmax_backward(
         return b.full(grad.shape, 0, out.dtype)
     dtype = opmath(grad.dtype)
     g, y = b.convert(grad, dtype), b.convert(output, dtype)
-    # Twice: where one weight is close to one, the mean is close to its gradient, and the rounding
-    # of the first mean would be all that is left of their difference. Narrow floats have weights
-    # whose sum is not one, which matters more.
-    for _ in range(2 if output.dtype == dtype else 1):
-        g = b.sub(g, _mean(b, g, y, dim))
-    return finish(b, b.mul(g, y), out)
+    mean = _sum(b, b.mul(g, y), dim)
+    difference = b.sub(g, mean)
+    if output.dtype == dtype and g.ndim:
+        # Where one weight is close to one, the mean is close to its gradient, and the rounding of
+        # the mean would be all that is left of their difference: so subtract what is left of the
+        # mean. That asks for weights whose sum is one but for rounding, as narrow floats' is not.
+        rest = _sum(b, b.mul(difference, y), dim)
+        rounding = 2 * torch.finfo(dtype).eps * g.shape[dim]
+        is_one = b.le(b.abs(b.sub(_sum(b, y, dim), 1)), rounding)
+        difference = b.sub(difference, b.select(is_one, rest, 0))
+    return finish(b, b.mul(difference, y), out)
 
 
-def _mean(b: Builder, g: Val, y: Val, dim: int) -> Val:
-    """The mean of ``g``, weighted by ``y``."""
-    weighted = b.mul(g, y)
-    return b.reduce_sum(weighted, [dim], keepdim=True) if g.ndim else weighted
+def _sum(b: Builder, x: Val, dim: int) -> Val:
+    return b.reduce_sum(x, [dim], keepdim=True) if x.ndim else x
 
 
 @emitter("aten._log_softmax_backward_data")
