@@ -281,12 +281,11 @@ def test_second_call_runs_no_python_of_ours(monkeypatch: pytest.MonkeyPatch) -> 
 def test_division_of_constants(divisor: int, dtype: torch.dtype) -> None:
     # What the compiler divides itself must not end the process.
     lowest = torch.iinfo(dtype).min
+    constant = divisor % 256 if lowest == 0 else divisor
 
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         smallest = torch.full((2,), lowest, dtype=dtype, device=x.device)
-        by = torch.full(
-            (2,), divisor % 256 if lowest == 0 else divisor, dtype=dtype, device=x.device
-        )
+        by = torch.full((2,), constant, dtype=dtype, device=x.device)
         return x + torch.div(smallest, by, rounding_mode="trunc"), x + torch.fmod(smallest, by)
 
     x = torch.zeros(2, dtype=dtype, device="neuron")

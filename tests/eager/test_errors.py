@@ -45,7 +45,7 @@ CALLS: dict[str, Callable[[str], object]] = {
     "logspace out bool": lambda d: torch.logspace(
         0, 1, 3, out=torch.ones(3, dtype=torch.bool, device=d)
     ),
-    # The compiler would end the process at these three.
+    # The compiler would end the process at what follows.
     "hardtanh of complex": lambda d: torch.nn.functional.hardtanh(
         torch.ones(3, dtype=torch.complex64, device=d), -0.5, 0.5
     ),

@@ -73,29 +73,30 @@ class Maths(Shape):
 
     def div(self, x: Operand, y: Operand) -> Val:
         """True division of floats; integers truncate, and give -1 by zero."""
-        left, right = self.together(x, y)
-        if not is_integer(left.dtype) or _is_harmless(y):
-            return self.binary("divide", left, right)
-        zero, one = self._harmful(right)
-        quotient = self.binary("divide", left, self.select(self.or_(zero, one), 1, right))
+        quotient, left, zero, minus_one = self._quotient("divide", x, y)
+        if zero is None or minus_one is None:
+            return quotient
         all_bits = self.not_(self.full(left.shape, 0, left.dtype))
-        return self.select(zero, all_bits, self.select(one, self.neg(left), quotient))
+        return self.select(zero, all_bits, self.select(minus_one, self.neg(left), quotient))
 
     def rem(self, x: Operand, y: Operand) -> Val:
         """Remainder with the sign of ``x`` (C's); of a division by zero, ``x``."""
+        rest, left, zero, _ = self._quotient("remainder", x, y)
+        return rest if zero is None else self.select(zero, left, rest)
+
+    def _quotient(
+        self, name: str, x: Operand, y: Operand
+    ) -> tuple[Val, Val, Val | None, Val | None]:
+        """Of integers by 1 where ``y`` is 0 or -1: XLA:CPU ends the process where it computes such
+        a quotient at compile time. With it ``x``, and where ``y`` is 0, and -1, if it may be.
+        """
         left, right = self.together(x, y)
         if not is_integer(left.dtype) or _is_harmless(y):
-            return self.binary("remainder", left, right)
-        zero, one = self._harmful(right)
-        rest = self.binary("remainder", left, self.select(self.or_(zero, one), 1, right))
-        return self.select(zero, left, rest)
-
-    def _harmful(self, y: Val) -> tuple[Val, Val]:
-        """Where ``y`` is 0, and where it is -1: XLA:CPU ends the process where it computes such a
-        quotient at compile time.
-        """
-        zero = self.eq(y, 0)
-        return zero, zero if is_unsigned(y.dtype) else self.eq(y, -1)
+            return self.binary(name, left, right), left, None, None
+        zero = self.eq(right, 0)
+        minus_one = zero if is_unsigned(right.dtype) else self.eq(right, -1)
+        harmless = self.select(self.or_(zero, minus_one), 1, right)
+        return self.binary(name, left, harmless), left, zero, minus_one
 
     def pow(self, x: Operand, y: Operand) -> Val:
         """``x`` to the power ``y``."""
