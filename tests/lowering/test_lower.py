@@ -329,6 +329,19 @@ def test_reductions_across_memory_are_told(
     assert lower_to_text(fx.GraphModule({}, graph), spec).reduces_rows is rows
 
 
+def test_column_sums_of_floats_and_products_of_transposed_values_run_along_memory() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    sums = graph.call_function(aten.sum.dim_IntList, (x, [0]))
+    product = graph.call_function(aten.mm.default, (graph.call_function(aten.t.default, (x,)), x))
+    largest = graph.call_function(aten.amax.default, (product, [1]))
+    graph.output((sums, largest))
+    matrix = TensorInput(0, F32, (256, 96), (96, 1))
+    outputs = (FreshOutput(F32, (96,), (1,)), FreshOutput(F32, (96,), (1,)))
+    spec = ProgramSpec((StorageSpec(F32, matrix.numel),), (matrix,), outputs)
+    assert lower_to_text(fx.GraphModule({}, graph), spec).reduces_rows
+
+
 def test_multiple_results_and_constants() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")

@@ -167,3 +167,41 @@ def test_long_sums_round_little(length: int) -> None:
             call(aten.sum.default, (x * 100).long()),
         ]
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.complex64])
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((2049, 40), [0]),  # columns that nothing near 1024 divides
+        ((997, 64), [0]),  # a prime number of rows
+        ((4096, 33), [0]),
+        ((64, 8, 48), [0, 1]),
+        ((48, 64, 32), [1]),
+        ((1, 64, 1, 96), [0, 1, 2]),
+        ((24, 7, 50), [0, 2]),
+        ((6, 40, 5, 40), [1, 3]),
+        ((3, 5000), [1]),
+    ],
+)
+def test_large_sums_go_by_rows_and_columns(
+    shape: tuple[int, ...], dims: list[int], dtype: torch.dtype
+) -> None:
+    # Sums of whole numbers are exact in any order.
+    x = torch.randint(-100, 100, shape, generator=torch.Generator().manual_seed(5)).to(dtype)
+    exact = {"rtol": 0.0, "atol": 0.0}
+    check_ops(
+        [
+            Call(aten.sum.dim_IntList, arguments, tolerances=exact)
+            for arguments in ((x, dims), (x, dims, True), (x.mT, dims[:1]))
+        ]
+    )
+
+
+@pytest.mark.parametrize("at", [1, 1000])
+def test_column_sums_spread_nothing(at: int) -> None:
+    # They are products with ones: what is no number stays in its column.
+    x = torch.full((1024, 64), -0.0)
+    x[at, 3], x[at, 5], x[at, 7], x[at - 1, 7] = INF, NAN, INF, -INF
+    x[at, 9] = 3e38
+    run_op(aten.sum.dim_IntList, x, [0])

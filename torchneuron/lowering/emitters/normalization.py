@@ -14,54 +14,9 @@ from torchneuron.lowering.dtypes import opmath
 from torchneuron.lowering.emitting import finish, shape_of
 from torchneuron.lowering.registry import emitter
 
-# What a row sum is split into: adding lanes instead of neighbours lets a CPU use vectors, and rounds less.
-_LANES = 16
-
-
-def _sums_to(b: Builder, values: Sequence[Val], dims: Sequence[int]) -> list[Val]:
-    """The sums over ``dims``, kept as 1s, of values of one shape, in one pass over what they are computed of.
-
-    The last dimensions go first, which CPUs do faster than all at once.
-    """
-    groups: list[list[int]] = []
-    for dim in sorted(dims, reverse=True):
-        if groups and dim == groups[-1][0] - 1:
-            groups[-1].insert(0, dim)
-        else:
-            groups.append([dim])
-    sums = list(values)
-    for group in groups:
-        sums = (
-            _sum_last(b, sums, group[0]) if group[-1] == sums[0].ndim - 1 else _sum(b, sums, group)
-        )
-    return sums
-
-
-def _sum(b: Builder, values: Sequence[Val], dims: Sequence[int]) -> list[Val]:
-    """The sums over ``dims``, kept as 1s, in one reduction."""
-    number = len(values)
-
-    def accumulate(*operands: Val) -> list[Val]:
-        return [b.add(*pair) for pair in zip(operands[:number], operands[number:], strict=True)]
-
-    sums = b.reduce(values, [0] * number, list(dims), accumulate)
-    shape = [1 if dim in dims else size for dim, size in enumerate(values[0].shape)]
-    return [b.reshape(value, shape) for value in sums]
-
-
-def _sum_last(b: Builder, values: Sequence[Val], first: int) -> list[Val]:
-    """The sums over the dimensions from ``first`` on, kept as 1s."""
-    shape = values[0].shape
-    leading, length = shape[:first], math.prod(shape[first:])
-    if length % _LANES or length < 4 * _LANES:
-        return _sum(b, values, range(first, len(shape)))
-    lanes = [b.reshape(value, (*leading, length // _LANES, _LANES)) for value in values]
-    sums = _sum(b, _sum(b, lanes, [first]), [first + 1])
-    return [b.reshape(value, (*leading, *[1] * (len(shape) - first))) for value in sums]
-
 
 def _sum_to(b: Builder, x: Val, dims: Sequence[int]) -> Val:
-    return _sums_to(b, [x], dims)[0]
+    return b.reduce_sum(x, dims, keepdim=True)
 
 
 def _mean_to(b: Builder, x: Val, dims: Sequence[int]) -> Val:
@@ -298,7 +253,7 @@ def native_batch_norm_backward(
     if not train:
         inverse = _inverse_root(b, inverse, eps)
     dims, scaled = _batch_dims(input), b.mul(b.sub(x, mean), inverse)
-    sum_grad, sum_product = _sums_to(b, [grad, b.mul(grad, scaled)], dims)
+    sum_grad, sum_product = _sum_to(b, grad, dims), _sum_to(b, b.mul(grad, scaled), dims)
     grad_input: Val | None = None
     if output_mask[0]:
         if train:
@@ -312,7 +267,7 @@ def native_batch_norm_backward(
 def _without_statistics(b: Builder, grad: Val, scaled: Val, dims: Sequence[int]) -> Val:
     """``grad`` less what the mean and the deviation over ``dims`` take of it; ``scaled`` is the normalized input."""
     count = math.prod(grad.shape[dim] for dim in dims)
-    total, product = _sums_to(b, [grad, b.mul(grad, scaled)], dims)
+    total, product = _sum_to(b, grad, dims), _sum_to(b, b.mul(grad, scaled), dims)
     return b.sub(b.sub(grad, b.div(total, count)), b.mul(scaled, b.div(product, count)))
 
 
@@ -403,7 +358,7 @@ def native_layer_norm_backward(
         inner = _affine(b, grad, weight, None, shape)
         grad_input = b.mul(_without_statistics(b, inner, scaled, dims), inverse)
     outer = list(range(input.ndim - len(normalized_shape)))
-    sums = _sum(b, [b.mul(grad, scaled), grad], outer)
+    sums = [_sum_to(b, b.mul(grad, scaled), outer), _sum_to(b, grad, outer)]
     return _masked(b, out, output_mask, [grad_input, *sums])
 
 
@@ -504,7 +459,7 @@ def native_group_norm_backward(
     if output_mask[0]:
         inner = _affine(b, grad, weight, None, (1, group, C // group, 1))
         grad_input = b.mul(_without_statistics(b, inner, scaled, [2, 3]), inverse)
-    sums = _sums_to(b, [b.mul(grad, scaled), grad], [0, 3])
+    sums = [_sum_to(b, b.mul(grad, scaled), [0, 3]), _sum_to(b, grad, [0, 3])]
     return _masked(b, out, output_mask, [grad_input, *sums])
 
 

@@ -54,6 +54,11 @@ _SATURATES = torch.float8_e4m3fn
 # Reductions of at most so many elements are small: which way they run through memory costs nothing.
 SMALL_REDUCTION = 1 << 12
 
+# Operations whose results lie in memory in the order of their dimensions, whatever their operands do.
+_IN_ORDER = frozenset(
+    ("stablehlo.dot_general", "stablehlo.reduce", "stablehlo.sort", "stablehlo.while", "func.call")
+)
+
 
 class Core:
     """Holds the text of the function under construction."""
@@ -69,8 +74,8 @@ class Core:
         self.functions: dict[str, str] = {}
         self.has_chlo = False
         self.has_torch = False
-        # What tells whether the reductions run along memory, see `reduces_rows`.
-        self._reduces = self._reduces_columns = self._transposes = False
+        # Whether a large reduction may run across memory, see `reduces_rows`.
+        self._crosses = False
 
     @property
     def reduces_rows(self) -> bool:
@@ -78,8 +83,7 @@ class Core:
 
         False where that is not certain.
         """
-        crossing = self._reduces_columns or (self._reduces and self._transposes)
-        return not crossing and not self.has_torch
+        return not self._crosses and not self.has_torch
 
     # Emission
 
@@ -114,9 +118,12 @@ class Core:
         self._lines.append(
             f'{left}"{name}"({args}){body}{dictionary} : ({types}) -> ({result_types})'
         )
-        if count == 1:
-            return (Val(out, *results[0]),)
-        return tuple(Val(f"{out}#{i}", *result) for i, result in enumerate(results))
+        names = [out] if count == 1 else [f"{out}#{i}" for i in range(count)]
+        values = tuple(Val(ir, *result) for ir, result in zip(names, results, strict=True))
+        if name not in _IN_ORDER and any(operand.crosses for operand in operands):
+            for value in values:
+                value.crosses = True
+        return values
 
     def op1(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from torchneuron.lowering.dtypes import complex_of, is_complex, real_of
-from torchneuron.lowering.hlo.core import SMALL_REDUCTION, Core, Number
+from torchneuron.lowering.hlo.core import Core, Number
 from torchneuron.lowering.hlo.value import Val
 
 
@@ -58,12 +58,12 @@ class Shape(Core):
         """Dimension i of the result is dimension ``permutation[i]`` of ``x``."""
         if list(permutation) == list(range(x.ndim)):
             return x
-        self._transposes |= x.numel > SMALL_REDUCTION
         shape = [x.shape[dim] for dim in permutation]
         result = self.op1(
             "stablehlo.transpose", [x], x.dtype, shape, f"permutation = {i64_array(permutation)}"
         )
         result.transposed = (x, tuple(permutation))
+        result.crosses = True
         return result
 
     def unsqueeze(self, x: Val, dim: int) -> Val:

@@ -16,10 +16,26 @@ from torchneuron.lowering.hlo.value import Val
 
 Pairs = Sequence[tuple[int, int]]
 
-# A row longer than this is summed in pieces of at most so many elements, whose sums are summed: the
-# result is more exact, and cores share the pieces.
+# A row or column longer than this is summed in pieces of at most so many elements, whose sums are summed:
+# the result is more exact, and cores share the pieces.
 _LONG_ROW = 1 << 11
 _PIECE = 1 << 10
+
+# From so many on, columns of these dtypes are summed by a product with ones, whose loop is a vector
+# unit's. XLA's reduction goes along one column after the other, across memory.
+_WIDE_COLUMNS = 32
+_FAST_PRODUCTS = (torch.float32, torch.float64)
+# XLA splits reductions over more elements than this, see `program.options`.
+_WINDOW = 32
+
+
+def _pieces_of(length: int) -> int:
+    """How many pieces a long dimension is summed in: what divides it if there is such a number.
+
+    Two at least: XLA computes what a product of a single vector reads element by element in its loop.
+    """
+    least = max(2, -(-length // _PIECE))
+    return next((n for n in range(least, 4 * least) if length % n == 0), least)
 
 
 def _untransposed(
@@ -75,10 +91,11 @@ class Structured(Maths):
         full = inputs[0].shape
         shape = tuple(size for dim, size in enumerate(full) if dim not in dims)
         if inputs[0].numel > SMALL_REDUCTION:
-            self._reduces = True
             wide = [dim for dim, size in enumerate(full) if size > 1]
             reduced = [dim for dim in wide if dim in dims]
-            self._reduces_columns |= reduced != wide[len(wide) - len(reduced) :]
+            if any(full[dim] > _WINDOW for dim in reduced):
+                self._crosses |= reduced != wide[len(wide) - len(reduced) :]
+                self._crosses |= any(value.crosses for value in inputs)
         scalars = [
             self.scalar(init, value.dtype) for init, value in zip(inits, inputs, strict=True)
         ]
@@ -103,29 +120,46 @@ class Structured(Maths):
         )
 
     def reduce_sum(self, x: Val, dims: Sequence[int] | None = None, keepdim: bool = False) -> Val:
-        """Sum over ``dims`` (None: all) in ``x``'s own dtype."""
-        axes = {dim % x.ndim for dim in dims} if dims is not None else set(range(x.ndim))
-        first = x.ndim
-        while first - 1 in axes:
-            first -= 1
-        length = math.prod(x.shape[first:])
-        if length <= _LONG_ROW:
-            return self._reduce1(x, 0, dims, keepdim, self.add)
-        pieces = self._pieces(self.reshape(x, (*x.shape[:first], length)))
-        sums = self._reduce1(pieces, 0, [first + 1], False, self.add)
-        # Without the barrier XLA makes one reduction of the two again.
-        (sums,) = self.optimization_barrier([sums])
-        result = self.reduce_sum(sums, [*(axes - set(range(first, x.ndim))), first])
-        kept = [1 if dim in axes else size for dim, size in enumerate(x.shape)]
-        return self.reshape(result, kept) if keepdim else result
+        """Sum over ``dims`` (None: all) in ``x``'s own dtype.
 
-    def _pieces(self, x: Val) -> Val:
-        """(..., length) as (..., pieces, piece), with zeros at the end if need be."""
-        *leading, length = x.shape
-        piece = next((n for n in range(_PIECE, _PIECE // 4, -1) if length % n == 0), _PIECE)
-        high = [0] * len(leading) + [-length % piece]
-        padded = self.pad(x, [0] * x.ndim, high)
-        return self.reshape(padded, (*leading, padded.shape[-1] // piece, piece))
+        Large sums go over neighbouring dimensions at a time, the last first, so that each loop runs
+        along memory: over rows, or for floats as a product with ones over columns.
+        """
+        axes = {dim % x.ndim for dim in dims} if dims is not None else set(range(x.ndim))
+        if x.numel <= SMALL_REDUCTION:
+            return self._reduce1(x, 0, sorted(axes), keepdim, self.add)
+        kept = [1 if dim in axes else size for dim, size in enumerate(x.shape)]
+        result, last = x, x.ndim
+        while last:
+            first = last - 1
+            while first and (first - 1 in axes) == (last - 1 in axes):
+                first -= 1
+            if last - 1 in axes:
+                outer, inner = math.prod(x.shape[:first]), math.prod(kept[last:])
+                result = self._sum_middle(
+                    self.reshape(result, (outer, math.prod(x.shape[first:last]), inner))
+                )
+            last = first
+        shape = kept if keepdim else [size for dim, size in enumerate(x.shape) if dim not in axes]
+        return self.reshape(result, shape)
+
+    def _sum_middle(self, x: Val) -> Val:
+        """(outer, length, inner) summed to (outer, inner)."""
+        outer, length, inner = x.shape
+        pieces = _pieces_of(length)
+        wide = inner >= _WIDE_COLUMNS and x.numel > SMALL_REDUCTION and x.dtype in _FAST_PRODUCTS
+        if wide and length > _WINDOW and length % pieces == 0:
+            split = self.reshape(x, (outer * pieces, length // pieces, inner))
+            ones = self.full(split.shape[:2], 1, x.dtype)
+            sums = self.dot_general(ones, split, ([1], [1]), ([0], [0]), exact=True)
+        elif length > _LONG_ROW:
+            padded = self.pad(x, [0, 0, 0], [0, -length % pieces, 0])
+            split = self.reshape(padded, (outer * pieces, -(-length // pieces), inner))
+            # Without the barrier XLA makes one reduction of the two again.
+            (sums,) = self.optimization_barrier([self._reduce1(split, 0, [1], False, self.add)])
+        else:
+            return self._reduce1(x, 0, [1], False, self.add)
+        return self._sum_middle(self.reshape(sums, (outer, pieces, inner)))
 
     def reduce_prod(self, x: Val, dims: Sequence[int] | None = None, keepdim: bool = False) -> Val:
         """Product over ``dims`` (None: all)."""
@@ -217,10 +251,13 @@ class Structured(Maths):
         contract: tuple[Sequence[int], Sequence[int]],
         batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
         dtype: torch.dtype | None = None,
+        *,
+        exact: bool = False,
     ) -> Val:
         """Contraction to (batch..., free of x..., free of y...); ``dtype`` is the accumulator's and
-        the result's. LoweringError for booleans: PyTorch has no product of them, and XLA:CPU ends
-        the process at one with an addend.
+        the result's; ``exact`` asks compilers that round operands for speed not to. LoweringError
+        for booleans: PyTorch has no product of them, and XLA:CPU ends the process at one with an
+        addend.
         """
         if torch.bool in (x.dtype, y.dtype):
             raise LoweringError("dot_general", "booleans have no products")
@@ -245,6 +282,9 @@ class Structured(Maths):
                 "rhs_contracting_dimensions": contract[1],
             },
         )
+        if exact:
+            highest_precision = "#stablehlo<precision HIGHEST>"
+            numbers += f", precision_config = [{highest_precision}, {highest_precision}]"
         given = [*(x.shape[i] for i in batch[0]), *free_x, *free_y]
         product = self.op1("stablehlo.dot_general", [x, y], dtype or x.dtype, given, numbers)
         return self.reshape(product, shape)
