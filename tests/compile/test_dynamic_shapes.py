@@ -223,6 +223,14 @@ def test_float_arguments_compile_once(dynamic: bool | None) -> None:
     assert graphs() == before
 
 
+def test_a_float_result_made_of_a_float_argument() -> None:
+    run = torch.compile(lambda x, f: (x * f, f * 2.5), backend="neuron", dynamic=True)
+    for value in (0.5, 1.5, 2.5, 1.5):
+        product, number = run(torch.ones(2, device=DEVICE), value)
+        assert product.tolist() == [value, value]
+        assert number == value * 2.5
+
+
 class Attentive(nn.Module):
     """A GPT's block in small: normalisations, whose eps are floats, around causal attention."""
 

@@ -54,7 +54,7 @@ def neuron(
         )
     }
     kept: AbstractContextManager[None] = nullcontext()
-    if cached.on_device(example_inputs):
+    if cached.may_keep(gm, example_inputs):
         compilers = {name: cached.keeping(compile) for name, compile in compilers.items()}
         kept = cached.cache_of(chosen)
     backend = aot_autograd(

@@ -84,9 +84,16 @@ def cache_of(options: Options) -> Iterator[None]:
         yield
 
 
-def on_device(example_inputs: Sequence[Any]) -> bool:
-    """Whether the graph takes a tensor on the device: others are as well another backend's."""
-    return any(
+def may_keep(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
+    """Whether the cache may have the graph that TorchDynamo captured.
+
+    It takes a tensor on the device: others are as well another backend's. And it gives back no float
+    that is made of its arguments, which TorchDynamo writes as a tensor: AOTAutograd makes a constant of
+    it, with a guard that an entry of the cache does not have.
+    """
+    on_device = any(
         isinstance(value, torch.Tensor) and value.device.type == "neuron"
         for value in example_inputs
     )
+    floats = gm.graph.find_nodes(op="call_function", target=torch.scalar_tensor)
+    return on_device and not any(node.all_input_nodes for node in floats)
