@@ -5,8 +5,10 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "compile/graph.h"
@@ -21,6 +23,20 @@ using compile::Graph;
 using compile::Plan;
 using compile::PlanPtr;
 using compile::Result;
+
+// A nested tensor's ragged size has no number, and stays what it is; any other symbolic size
+// belongs to a trace under way, of which no program can be made.
+c10::IValue size_from(PyObject* item) {
+  auto size = py::cast<c10::SymInt>(py::handle(item));
+  if (const std::optional<int64_t> number = size.maybe_as_int()) {
+    return *number;
+  }
+  if (!size.toSymNode()->is_nested_int()) {
+    throw py::type_error("a compiled graph takes numbers for its sizes, not the symbol " +
+                         size.toSymNode()->str());
+  }
+  return size;
+}
 
 c10::IValue argument_from(PyObject* item) {
   if (THPVariable_Check(item)) {
@@ -37,6 +53,9 @@ c10::IValue argument_from(PyObject* item) {
   }
   if (PyFloat_Check(item)) {
     return PyFloat_AS_DOUBLE(item);
+  }
+  if (torch::is_symint(py::handle(item))) {
+    return size_from(item);
   }
   throw py::type_error("a compiled graph takes tensors, numbers and None, not " +
                        py::cast<std::string>(py::str(py::type::of(py::handle(item)))));
@@ -68,7 +87,9 @@ class Arguments {
     Borrowed& operator=(const Borrowed&) = delete;
     ~Borrowed() {
       for (c10::IValue& value : values) {
-        c10::MaybeOwnedTraits<c10::IValue>::destroyBorrow(value);
+        if (value.isTensor()) {
+          c10::MaybeOwnedTraits<c10::IValue>::destroyBorrow(value);
+        }
       }
     }
     torch::jit::Stack values;
@@ -90,8 +111,13 @@ Result result_from(const py::dict& item) {
     result.constant = argument_from(py::object(item["value"]).ptr());
     return result;
   }
-  result.kind = kind == "output" ? Result::Kind::kOutput : Result::Kind::kArgument;
   result.index = item["index"].cast<uint32_t>();
+  if (kind == "multiple") {
+    result.kind = Result::Kind::kMultiple;
+    result.factor = item["factor"].cast<int64_t>();
+    return result;
+  }
+  result.kind = kind == "output" ? Result::Kind::kOutput : Result::Kind::kArgument;
   result.on_host = item["on_host"].cast<bool>();
   if (const py::object view = item["view"]; !view.is_none()) {
     result.view = true;

@@ -56,6 +56,9 @@ c10::IValue make_result(const Result& result, const Tensors& outputs,
   if (result.kind == Result::Kind::kConstant) {
     return result.constant;
   }
+  if (result.kind == Result::Kind::kMultiple) {
+    return stack[result.index].toSymInt() * result.factor;
+  }
   at::Tensor tensor =
       result.kind == Result::Kind::kOutput ? outputs[result.index] : stack[result.index].toTensor();
   if (result.view) {

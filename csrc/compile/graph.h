@@ -27,9 +27,9 @@ class Graph {
   Graph(std::string name, c10::DeviceIndex device, const std::vector<bool>& number_operands,
         size_t programs, Resolve resolve, RunEagerly run_eagerly);
 
-  // The results for one call; tensors, numbers and None. The arguments are left as they are, so
-  // that they may borrow their tensors. Raises RuntimeError for a wrong number of arguments or
-  // arguments of several devices, and what resolving raises.
+  // The results for one call; tensors, numbers, sizes without a number, None. The arguments are
+  // left as they are, so that they may borrow their tensors. Raises RuntimeError for a wrong number
+  // of arguments or arguments of several devices, and what resolving raises.
   std::vector<c10::IValue> run(const torch::jit::Stack& arguments);
 
   size_t argument_count() const noexcept { return policies_.size(); }

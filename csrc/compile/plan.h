@@ -13,10 +13,11 @@ namespace tn::compile {
 
 // One of the graph's results.
 struct Result {
-  enum class Kind : uint8_t { kOutput, kArgument, kConstant };
+  enum class Kind : uint8_t { kOutput, kArgument, kConstant, kMultiple };
   Kind kind = Kind::kConstant;
   uint32_t index = 0;    // of the program's output, or the argument's position
   c10::IValue constant;  // kConstant: a number or None
+  int64_t factor = 1;    // kMultiple: so many times the argument, a size without a number
 
   // A view on the output or argument instead of itself; the offset counts from that of its base.
   bool view = false;

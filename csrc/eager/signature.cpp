@@ -33,6 +33,7 @@ enum Tag : uint64_t {
   kTagList,
   kTagGenerator,
   kTagDefault,
+  kTagSize,
 };
 
 constexpr c10::DispatchKeySet kLazy({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
@@ -337,6 +338,8 @@ class Taker {
       tensor(value.toTensor());
     } else if (value.isList()) {
       fixed_list(value);
+    } else if (value.isSymInt()) {
+      word(kTagSize);  // a ragged one, of which no program depends
     } else {
       signature_.cacheable = false;
     }

@@ -107,6 +107,60 @@ def test_sizes_as_results_and_in_views() -> None:
             torch.testing.assert_close(found.cpu(), expected)
 
 
+def numbers(x: torch.Tensor) -> Any:
+    n = x.shape[0]
+    return x.sum(), n * 2, -n, n // 2, n % 3, max(n, 4), n / 4, n**0.5, n > 4, n == 5, None
+
+
+def test_numbers_of_every_kind_as_results() -> None:
+    run = torch.compile(numbers, backend="neuron", fullgraph=True, dynamic=True)
+    traced = traces()
+    for length in LENGTHS:
+        x = torch.randn(length, requires_grad=True)
+        device_x = x.detach().to(DEVICE).requires_grad_()
+        total, *found = run(device_x)
+        expected_total, *expected = numbers(x)
+        assert [(type(n), n) for n in found] == [(type(n), n) for n in expected]
+        torch.testing.assert_close(total.cpu(), expected_total)
+        total.backward()
+        torch.testing.assert_close(device_x.grad, torch.ones(length, device=DEVICE))
+    assert traces() - traced <= 2  # the comparisons may be guards
+
+
+def test_an_integer_argument_that_becomes_a_symbol() -> None:
+    def function(x: torch.Tensor, n: int) -> Any:
+        return (x * n)[:n], x.new_zeros(n), torch.arange(n, device=x.device), n * 2, n + x.shape[0]
+
+    run = torch.compile(function, backend="neuron", fullgraph=True, dynamic=True)
+    traced = traces()
+    for length in LENGTHS:
+        x = torch.randn(length + 2)
+        for found, expected in zip(run(x.to(DEVICE), length), function(x, length), strict=True):
+            if isinstance(expected, torch.Tensor):
+                torch.testing.assert_close(found.cpu(), expected)
+            else:
+                assert (type(found), found) == (int, expected)
+    assert traces() - traced == 1
+
+
+def test_a_backward_takes_sizes_from_its_forward() -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor, n: int) -> torch.Tensor:
+        rows = (x @ weight).reshape(-1, 3, 2).transpose(0, 1).reshape(-1, 2 * n)
+        return (rows[:, : n + 1].expand(n, -1, -1) / n).sin()
+
+    run = torch.compile(function, backend="neuron", fullgraph=True, dynamic=True)
+    for length in LENGTHS[:6]:
+        x, weight = torch.randn(length, 4, requires_grad=True), torch.randn(4, 6)
+        given = [value.detach().to(DEVICE) for value in (x, weight)]
+        weight.requires_grad_()
+        for tensor in given:
+            tensor.requires_grad_()
+        function(x, weight, length).square().sum().backward()
+        run(*given, length).square().sum().backward()
+        for tensor, expected in zip(given, (x, weight), strict=True):
+            torch.testing.assert_close(tensor.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-4)  # type: ignore[union-attr]
+
+
 def test_mutation_at_every_length() -> None:
     run = torch.compile(lambda c, x: c[: x.shape[0]].add_(x), backend="neuron", dynamic=True)
     cache, expected = torch.zeros(32, device=DEVICE), torch.zeros(32)
@@ -167,6 +221,14 @@ def test_float_arguments_compile_once(dynamic: bool | None) -> None:
     for value in (4.5, 5.5, 6.5):
         assert run(x, value).tolist() == [value, value]
     assert graphs() == before
+
+
+def test_a_float_result_made_of_a_float_argument() -> None:
+    run = torch.compile(lambda x, f: (x * f, f * 2.5), backend="neuron", dynamic=True)
+    for value in (0.5, 1.5, 2.5, 1.5):
+        product, number = run(torch.ones(2, device=DEVICE), value)
+        assert product.tolist() == [value, value]
+        assert number == value * 2.5
 
 
 class Attentive(nn.Module):

@@ -294,3 +294,11 @@ def test_grad_scaler_and_clipping() -> None:
     nn.utils.clip_grad_norm_(cpu.parameters(), 0.5)
     other.step()
     same_parameters(device, cpu)
+
+
+def test_an_argument_on_the_cpu_has_its_gradient() -> None:
+    x = torch.randn(3, requires_grad=True)
+    run = torch.compile(lambda x: x.to(DEVICE).sin().sum(), backend="neuron", fullgraph=True)
+    run(x).backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, x.detach().cos())

@@ -153,6 +153,12 @@ def test_from_mask() -> None:
     compare(lambda device: torch._nested_tensor_from_mask(padded.to(device), mask.to(device)))
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32])
+def test_padding_keeps_the_dtype(dtype: torch.dtype) -> None:
+    parts = [(part > 0).to(dtype) for part in PARTS]
+    compare(lambda device: make(device, parts, torch.jagged).to_padded_tensor(0.0))
+
+
 def test_jagged_from_padded() -> None:
     from torch.nested._internal.nested_tensor import nested_from_padded
 

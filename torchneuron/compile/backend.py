@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,17 +45,14 @@ def neuron(
     example_inputs = floats.specialize(gm, example_inputs)
     device_interface.register()
     compilers: dict[str, Any] = {
-        name: partial(_compile, kind=kind, options=chosen)
+        name: cached.keeping(partial(_compile, kind=kind, options=chosen))
         for name, kind in (
             ("fw_compiler", "forward"),
             ("bw_compiler", "backward"),
             ("inference_compiler", "inference"),
         )
     }
-    kept: AbstractContextManager[None] = nullcontext()
-    if cached.on_device(example_inputs):
-        compilers = {name: cached.keeping(compile) for name, compile in compilers.items()}
-        kept = cached.cache_of(chosen)
+    kept = cached.cache_of(chosen) if cached.may_keep(gm, example_inputs) else cached.no_cache()
     backend = aot_autograd(
         **compilers,
         partition_fn=min_cut_rematerialization_partition,

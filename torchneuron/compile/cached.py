@@ -7,7 +7,7 @@ The cache keeps objects of PyTorch's ``OutputCode`` only, which is why there is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -60,7 +60,11 @@ class CompiledCode(OutputCode):
 
 
 def keeping(compile: Compile) -> SerializableAOTDispatchCompiler:
-    """The compiler for one kind of graph, whose results AOTAutogradCache may keep."""
+    """The compiler for one kind of graph, whose results AOTAutogradCache can keep.
+
+    TorchDynamo wraps what a compiler of backward graphs gives, and of that it takes over only what the
+    object itself says, such as ``CompiledCode`` that it takes one list.
+    """
     return SerializableAOTDispatchCompiler(
         CompiledCode, lambda gm, example_inputs: CompiledCode(compile(gm, example_inputs))
     )
@@ -84,9 +88,22 @@ def cache_of(options: Options) -> Iterator[None]:
         yield
 
 
-def on_device(example_inputs: Sequence[Any]) -> bool:
-    """Whether the graph takes a tensor on the device: others are as well another backend's."""
-    return any(
+def no_cache() -> AbstractContextManager[None]:
+    """PyTorch's settings for a graph that the cache may not have."""
+    settings: AbstractContextManager[None] = functorch_config.patch(enable_autograd_cache=False)
+    return settings
+
+
+def may_keep(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
+    """Whether the cache may have the graph that TorchDynamo captured.
+
+    It takes a tensor on the device: others are as well another backend's. And it gives back no float
+    that is made of its arguments, which TorchDynamo writes as a tensor: AOTAutograd makes a constant of
+    it, with a guard that an entry of the cache does not have.
+    """
+    on_device = any(
         isinstance(value, torch.Tensor) and value.device.type == "neuron"
         for value in example_inputs
     )
+    floats = gm.graph.find_nodes(op="call_function", target=torch.scalar_tensor)
+    return on_device and not any(node.all_input_nodes for node in floats)

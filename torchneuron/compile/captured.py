@@ -17,6 +17,7 @@ from torchneuron.compile import canonical
 from torchneuron.lowering.errors import LoweringError
 
 DEVICE = "neuron"
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _COPY = torch.ops.aten.copy_.default
 
 
@@ -122,7 +123,7 @@ class CapturedGraph:
         if not isinstance(node, fx.Node):
             return Result("constant", value=node)
         value = node.meta.get("val")
-        if isinstance(value, (int, float, bool, torch.SymInt)) or value is None:
+        if isinstance(value, (int, float, bool, *SYMBOLIC)) or value is None:
             return Result("constant", value=value)
         if not isinstance(value, torch.Tensor):
             raise LoweringError(
@@ -238,7 +239,7 @@ def _owns_its_storage(tensor: torch.Tensor) -> bool:
 
 def _is_symbolic(node: fx.Node) -> bool:
     value = node.meta.get("val")
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(value, SYMBOLIC):
         return True
     leaves = value if isinstance(value, (tuple, list)) else (value,)
     return any(

@@ -288,6 +288,8 @@ def describe(args: Sequence[Any], tensors: Sequence[_C.TensorDescription]) -> st
     """The arguments, as the metrics show them."""
 
     def one(argument: Any) -> str:
+        if isinstance(argument, torch.SymInt):
+            return "ragged"
         if not isinstance(argument, _C.TensorArgument):
             return str(argument)
         tensor = tensors[argument.index]

@@ -138,14 +138,17 @@ class _ByItself(torch.nn.Module):
 
 
 def _values(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """What the symbols of the first stand for, by the second."""
+    """What the symbols of the first stand for, by the second; a nested tensor's ragged size, for which
+    there is no number, is no size of a tensor here.
+    """
     import sympy
 
     values: dict[Any, Any] = {}
     for said, found in pairs:
         sizes = zip(_sizes(said), _sizes(found), strict=True)
         for size, number in sizes:
-            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+            symbolic = isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol)
+            if symbolic and isinstance(number, int):
                 values[size.node.expr] = sympy.Integer(number)
     return values
 

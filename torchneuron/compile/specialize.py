@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from torchneuron._C import ScalarArgument, ScalarDescription, TensorArgument, TensorDescription
-from torchneuron.compile.captured import CapturedGraph, Result, View
+from torchneuron.compile.captured import SYMBOLIC, CapturedGraph, Result, View
 from torchneuron.eager.calls import is_dense
 from torchneuron.lowering.errors import LoweringError
 from torchneuron.lowering.spec import (
@@ -42,7 +42,7 @@ class Specialization:
         self._args = args
         self._tensors = tensors
         self._scalars = scalars
-        self._symbols = _bind(graph, args, tensors)
+        self._symbols, self._ragged = _bind(graph, args, tensors)
         self._storages: list[int] = []
         self._scalar_operands: list[int] = []
         self._offset_operands: list[int] = []
@@ -179,13 +179,23 @@ class Specialization:
 
     def _result(self, result: Result) -> dict[str, Any]:
         if result.source == "constant":
-            return {"kind": "constant", "value": self._number(result.value)}
+            return self._constant(result.value)
         return {
             "kind": result.source,
             "index": result.index,
             "on_host": result.on_host,
             "view": self._placed(result.view) if result.view is not None else None,
         }
+
+    def _constant(self, value: Any) -> dict[str, Any]:
+        """A number, or a multiple of an argument that has none."""
+        if isinstance(value, torch.SymInt):
+            expression = value.node.expr.xreplace(self._symbols)
+            for symbol, position in self._ragged.items():
+                factor, rest = expression.as_independent(symbol, as_Add=False)
+                if rest == symbol and factor.is_Integer:
+                    return {"kind": "multiple", "index": position, "factor": int(factor)}
+        return {"kind": "constant", "value": self._number(value)}
 
     def _placed(self, view: View) -> dict[str, Any]:
         return {
@@ -199,30 +209,33 @@ class Specialization:
         return [self._number(value) for value in values]
 
     def _number(self, value: Any) -> Any:
-        if not isinstance(value, torch.SymInt):
+        if not isinstance(value, SYMBOLIC):
             return value
         expression = value.node.expr.xreplace(self._symbols)
         if expression.free_symbols:
-            raise LoweringError("output", f"a size that only the run tells: {value}")
-        return int(expression)
+            raise LoweringError("output", f"a number that only the run tells: {value}")
+        return value.node.pytype(expression)
 
 
 def _bind(
     graph: CapturedGraph, args: Sequence[Any], tensors: Sequence[TensorDescription]
-) -> dict[Any, int]:
-    """What each symbol of the graph stands for in this call."""
+) -> tuple[dict[Any, Any], dict[Any, int]]:
+    """What each symbol of the graph stands for in this call: a number, or the argument at a position,
+    which has none. Such is the ragged size of a nested tensor.
+    """
     if not graph.symbolic:
-        return {}
+        return {}, {}
     import sympy
 
     found: dict[Any, int] = {}
+    ragged: dict[Any, int] = {}
 
-    def match(symbolic: Any, value: int) -> None:
+    def match(symbolic: Any, value: int, numbers: dict[Any, int] = found) -> None:
         # Sizes come first: the stride of a dimension of size 1 may be any.
         if isinstance(symbolic, torch.SymInt) and isinstance(symbolic.node.expr, sympy.Symbol):
-            found.setdefault(symbolic.node.expr, value)
+            numbers.setdefault(symbolic.node.expr, value)
 
-    for node, argument in zip(graph.placeholders, args, strict=True):
+    for position, (node, argument) in enumerate(zip(graph.placeholders, args, strict=True)):
         value = node.meta.get("val")
         if isinstance(argument, TensorArgument):
             tensor = tensors[argument.index]
@@ -230,9 +243,11 @@ def _bind(
                 match(*pair)
         elif isinstance(argument, int):
             match(value, argument)
+        elif isinstance(argument, torch.SymInt):
+            match(value, position, ragged)
     for node, argument in zip(graph.placeholders, args, strict=True):
         if isinstance(argument, TensorArgument):
             strides = node.meta["val"].stride()
             for pair in zip(strides, tensors[argument.index].strides, strict=True):
                 match(*pair)
-    return {symbol: sympy.Integer(number) for symbol, number in found.items()}
+    return {symbol: sympy.Integer(number) for symbol, number in found.items()}, ragged

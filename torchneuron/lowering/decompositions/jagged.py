@@ -22,7 +22,7 @@ def padded_from_jagged(
     if values.shape[0] == 0:
         return values.new_full((*row.shape, *values.shape[1:]), padding)
     padded = values[row.clamp(0, values.shape[0] - 1)]
-    return torch.where(_beside(inside, padded), padded, padding)
+    return padded.masked_fill(~_beside(inside, padded), padding)
 
 
 @decomposition("aten._padded_dense_to_jagged_forward")
@@ -38,7 +38,7 @@ def jagged_from_padded(
     place = row - ends[group]
     inside = place < padded.shape[1]
     rows = padded[group, place.clamp(0, padded.shape[1] - 1)]
-    return torch.where(_beside(inside, rows), rows, 0)
+    return rows.masked_fill(~_beside(inside, rows), 0)
 
 
 def _beside(mask: Tensor, rows: Tensor) -> Tensor:
