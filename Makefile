@@ -16,8 +16,8 @@ CXX_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.cc' -o -name '*.h')
 CXX_TESTS   := $(wildcard tests/csrc/*.cc tests/csrc/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-windows zoo conformance scoreboard roads lint format sanitize \
-        sanitize-asan sanitize-tsan bench clean
+.PHONY: help build demo test test-windows zoo conformance scoreboard roads refusals lint format \
+        sanitize sanitize-asan sanitize-tsan bench clean
 
 help:
 	@echo "make demo      run the demonstration"
@@ -27,6 +27,7 @@ help:
 	@echo "make conformance  run all of PyTorch's op_db under torch.compile (resumes where it was stopped)"
 	@echo "make scoreboard  run all of PyTorch's databases and write docs/scoreboard.* (resumes; OPTIONS=--quick)"
 	@echo "make roads     write docs/roads.csv: where each operator is handled"
+	@echo "make refusals  write torchneuron/eager/refusals.json: the dtypes that PyTorch's CPU refuses"
 	@echo "make lint      check style and types"
 	@echo "make format    put the style right"
 	@echo "make sanitize  run the C++ tests with the address, undefined-behaviour and thread sanitizers"
@@ -96,6 +97,9 @@ scoreboard: $(STAMPS)/build
 
 roads: $(STAMPS)/build
 	$(BIN)/python -m tests.conformance.roads
+
+refusals: $(STAMPS)/build
+	$(BIN)/python -m tests.conformance.refusals
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

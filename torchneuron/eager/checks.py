@@ -8,6 +8,7 @@ import torch
 from torchneuron._C import TensorArgument, TensorDescription
 from torchneuron.eager.calls import Call
 from torchneuron.eager.op_checks import check_op
+from torchneuron.eager.refusals import check_dtypes
 
 _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 # Ops of which `dim` counts the dimensions of the result.
@@ -20,7 +21,7 @@ _SAME_DTYPE = tuple(
 
 
 def check(call: Call) -> None:
-    """Raise IndexError or RuntimeError where PyTorch's CPU would."""
+    """Raise where PyTorch's CPU would, and what it would."""
     name = call.op._schema.name
     _check_dims(call, name)
     _check_overlap(call)
@@ -31,6 +32,7 @@ def check(call: Call) -> None:
     if name in _SAME_DTYPE:
         _check_same_dtype(call, name)
     check_op(call)
+    check_dtypes(call)
 
 
 def _tensors(call: Call) -> Iterator[TensorDescription]:

@@ -42,7 +42,7 @@ def _check(*names: str) -> Callable[[_Check], _Check]:
     return register
 
 
-@_check("aten::arange", "aten::range", "aten::linspace", "aten::logspace")
+@_check("aten::range", "aten::linspace", "aten::logspace")
 def _numbers(arguments: Arguments) -> None:
     out = arguments.get("out")
     if torch.bool in (arguments.get("dtype"), getattr(out, "dtype", None)):
