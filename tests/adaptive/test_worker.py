@@ -24,7 +24,7 @@ func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
 
 def stretch() -> Stretch:
     """Two additions, one after the other."""
-    return Stretch((mlir.build(MODULE),), ((0, ((-1, 0),)), (0, ((0, 0),))), 1, ((1, 0),))
+    return Stretch((mlir.build(MODULE).artifact,), ((0, ((-1, 0),)), (0, ((0, 0),))), 1, ((1, 0),))
 
 
 def test_it_fuses_and_compiles() -> None:

@@ -326,7 +326,7 @@ def test_reductions_across_memory_are_told(
     matrix = TensorInput(0, F32, sizes, strides)
     output = FreshOutput(F32, (sizes[1 - dim],), (1,))
     spec = ProgramSpec((StorageSpec(F32, matrix.numel),), (matrix,), (output,))
-    assert lower_to_text(fx.GraphModule({}, graph), spec).reduces_rows is rows
+    assert lower(fx.GraphModule({}, graph), spec).reduces_rows is rows
 
 
 def test_column_sums_of_floats_and_products_of_transposed_values_run_along_memory() -> None:
@@ -339,7 +339,7 @@ def test_column_sums_of_floats_and_products_of_transposed_values_run_along_memor
     matrix = TensorInput(0, F32, (256, 96), (96, 1))
     outputs = (FreshOutput(F32, (96,), (1,)), FreshOutput(F32, (96,), (1,)))
     spec = ProgramSpec((StorageSpec(F32, matrix.numel),), (matrix,), outputs)
-    assert lower_to_text(fx.GraphModule({}, graph), spec).reduces_rows
+    assert lower(fx.GraphModule({}, graph), spec).reduces_rows
 
 
 def test_multiple_results_and_constants() -> None:

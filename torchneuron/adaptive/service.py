@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from multiprocessing import Pipe
 from pathlib import Path
@@ -23,7 +24,7 @@ from torchneuron.program.compiler import Compiler
 from torchneuron.program.errors import PluginNotFoundError
 from torchneuron.program.metrics import METRICS, Metrics
 from torchneuron.program.plugin import client_options, find_plugin
-from torchneuron.program.session import compile_flags, compiler, toolchain
+from torchneuron.program.session import compile_flags, compiler, flags_of, toolchain
 
 # An idle worker holds memory that the user's program may want.
 _IDLE_SECONDS = 60.0
@@ -215,7 +216,7 @@ class Service:
 
         def fused() -> Fused:
             answer: Fused = self._worker.ask("fuse", stretch)
-            return answer
+            return replace(answer, flags=flags_of(reduces_rows=answer.reduces_rows))
 
         program = self._compiler.compile_program(
             toolchain().parts(stretch.key()),

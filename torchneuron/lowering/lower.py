@@ -52,8 +52,8 @@ class Lowered:
 def lower(gm: fx.GraphModule, spec: ProgramSpec) -> Lowered:
     """Build the program that ``spec`` describes; LoweringError names the op that has no road."""
     text = lower_to_text(gm, spec)
-    module = mlir.build(text.text, has_torch=text.has_torch, has_chlo=text.has_chlo)
-    return Lowered(module, text.rng_offset, text.roads, text.reduces_rows, text.small)
+    built = mlir.build(text.text, has_torch=text.has_torch, has_chlo=text.has_chlo)
+    return Lowered(built.artifact, text.rng_offset, text.roads, built.reduces_rows, text.small)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,6 @@ class ModuleText:
     roads: dict[str, str]
     has_torch: bool
     has_chlo: bool
-    reduces_rows: bool
     small: bool
 
 
@@ -89,7 +88,6 @@ def lower_to_text(gm: fx.GraphModule, spec: ProgramSpec) -> ModuleText:
         interpreter.roads,
         builder.has_torch,
         builder.has_chlo,
-        builder.reduces_rows,
         small=single and largest <= _SMALL,
     )
 

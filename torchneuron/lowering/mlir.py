@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from torchneuron.lowering.errors import LoweringError
+from torchneuron.lowering.rows import reduces_rows
 
 # Oldest first: the artifact takes the first version that can express the module, so that old
 # plugins load it too. 1.0.0 has all but the batching dimensions of gather and scatter (1.1) and the
@@ -62,6 +63,10 @@ class _Toolchain:
         with self._context, self._ir.Location.unknown():
             return self._stablehlo.deserialize_portable_artifact(self._context, artifact)
 
+    def build(self, module: Any) -> "Built":
+        along = reduces_rows(self._ir, module)  # while it is StableHLO
+        return Built(self.serialize(module), along)
+
     def serialize(self, module: Any) -> bytes:
         for version in ARTIFACT_VERSIONS[:-1]:
             try:
@@ -87,9 +92,17 @@ def load() -> None:
         _toolchain()
 
 
-def build(text: str, *, has_torch: bool = False, has_chlo: bool = False) -> bytes:
-    """Portable artifact of a module in generic form; ``has_torch`` and ``has_chlo`` say which
-    dialects to lower.
+@dataclass(frozen=True)
+class Built:
+    """A module as StableHLO's portable artifact; ``reduces_rows`` is of `rows`."""
+
+    artifact: bytes
+    reduces_rows: bool
+
+
+def build(text: str, *, has_torch: bool = False, has_chlo: bool = False) -> Built:
+    """A module from its text in generic form; ``has_torch`` and ``has_chlo`` say which dialects to
+    lower.
     """
     pipelines = [_DECOMPOSE_PIPELINE, _TORCH_PIPELINE] if has_torch else []
     if has_chlo:
@@ -97,7 +110,7 @@ def build(text: str, *, has_torch: bool = False, has_chlo: bool = False) -> byte
     with _lock:
         tools = _toolchain()
         try:
-            return tools.serialize(tools.parse_and_run(text, pipelines))
+            return tools.build(tools.parse_and_run(text, pipelines))
         except (tools._ir.MLIRError, ValueError, RuntimeError) as error:
             raise LoweringError("module", f"MLIR refuses the program: {error}") from error
 
@@ -200,8 +213,8 @@ def _aliases(ir: Any, operation: Any) -> dict[int, int]:
     return found
 
 
-def inline(text: str) -> bytes:
-    """Portable artifact of a module whose ``main`` calls the others: of ``main`` alone."""
+def inline(text: str) -> Built:
+    """A module whose ``main`` calls the others: ``main`` alone."""
     with _lock:
         tools = _toolchain()
-        return tools.serialize(tools.parse_and_run(text, [_INLINE_PIPELINE]))
+        return tools.build(tools.parse_and_run(text, [_INLINE_PIPELINE]))

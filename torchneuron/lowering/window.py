@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchneuron.lowering import mlir
@@ -57,16 +57,14 @@ class Fused:
 
     module: bytes
     donatable: tuple[int, ...]
+    reduces_rows: bool
     rng_offset: int = 0
+    # The compiler's, for this module; who compiles it knows them.
+    flags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roads(self) -> dict[str, str]:
         """None of its own: each step has taken its road before."""
-        return {}
-
-    @property
-    def flags(self) -> dict[str, str]:
-        """None of its own."""
         return {}
 
     @property
@@ -88,8 +86,8 @@ def fuse(stretch: Stretch) -> Fused:
     """
     functions = [mlir.function(module, f"program{i}") for i, module in enumerate(stretch.modules)]
     aliases = _aliases(stretch, functions)
-    module = mlir.inline(_text(stretch, functions, aliases))
-    return Fused(module, tuple(sorted(aliases)))
+    inlined = mlir.inline(_text(stretch, functions, aliases))
+    return Fused(inlined.artifact, tuple(sorted(aliases)), inlined.reduces_rows)
 
 
 def _aliases(stretch: Stretch, functions: Sequence[mlir.Function]) -> dict[int, int]:

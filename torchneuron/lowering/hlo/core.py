@@ -51,14 +51,6 @@ def literal(value: Number, dtype: torch.dtype) -> str:
 # Where StableHLO's conversion overflows to NaN, PyTorch's gives the largest finite number.
 _SATURATES = torch.float8_e4m3fn
 
-# Reductions of at most so many elements are small: which way they run through memory costs nothing.
-SMALL_REDUCTION = 1 << 12
-
-# Operations whose results lie in memory in the order of their dimensions, whatever their operands do.
-_IN_ORDER = frozenset(
-    ("stablehlo.dot_general", "stablehlo.reduce", "stablehlo.sort", "stablehlo.while", "func.call")
-)
-
 
 class Core:
     """Holds the text of the function under construction."""
@@ -74,16 +66,6 @@ class Core:
         self.functions: dict[str, str] = {}
         self.has_chlo = False
         self.has_torch = False
-        # Whether a large reduction may run across memory, see `reduces_rows`.
-        self._crosses = False
-
-    @property
-    def reduces_rows(self) -> bool:
-        """Whether all large reductions are over last dimensions of values as they lie in memory.
-
-        False where that is not certain.
-        """
-        return not self._crosses and not self.has_torch
 
     # Emission
 
@@ -119,11 +101,7 @@ class Core:
             f'{left}"{name}"({args}){body}{dictionary} : ({types}) -> ({result_types})'
         )
         names = [out] if count == 1 else [f"{out}#{i}" for i in range(count)]
-        values = tuple(Val(ir, *result) for ir, result in zip(names, results, strict=True))
-        if name not in _IN_ORDER and any(operand.crosses for operand in operands):
-            for value in values:
-                value.crosses = True
-        return values
+        return tuple(Val(ir, *result) for ir, result in zip(names, results, strict=True))
 
     def op1(
         self,

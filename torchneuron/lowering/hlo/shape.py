@@ -63,7 +63,6 @@ class Shape(Core):
             "stablehlo.transpose", [x], x.dtype, shape, f"permutation = {i64_array(permutation)}"
         )
         result.transposed = (x, tuple(permutation))
-        result.crosses = True
         return result
 
     def unsqueeze(self, x: Val, dim: int) -> Val:

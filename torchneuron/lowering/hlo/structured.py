@@ -9,10 +9,11 @@ import torch
 
 from torchneuron.lowering.dtypes import complex_of, highest, is_complex, lowest, real_of
 from torchneuron.lowering.errors import LoweringError
-from torchneuron.lowering.hlo.core import SMALL_REDUCTION, Body, Number, Result
+from torchneuron.lowering.hlo.core import Body, Number, Result
 from torchneuron.lowering.hlo.maths import Maths
 from torchneuron.lowering.hlo.shape import i64_array
 from torchneuron.lowering.hlo.value import Val
+from torchneuron.lowering.rows import SMALL_REDUCTION, WINDOW
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -25,8 +26,6 @@ _PIECE = 1 << 10
 # unit's. XLA's reduction goes along one column after the other, across memory.
 _WIDE_COLUMNS = 32
 _FAST_PRODUCTS = (torch.float32, torch.float64)
-# XLA splits reductions over more elements than this, see `program.options`.
-_WINDOW = 32
 
 
 def _pieces_of(length: int) -> int:
@@ -90,12 +89,6 @@ class Structured(Maths):
         """
         full = inputs[0].shape
         shape = tuple(size for dim, size in enumerate(full) if dim not in dims)
-        if inputs[0].numel > SMALL_REDUCTION:
-            wide = [dim for dim, size in enumerate(full) if size > 1]
-            reduced = [dim for dim in wide if dim in dims]
-            if any(full[dim] > _WINDOW for dim in reduced):
-                self._crosses |= reduced != wide[len(wide) - len(reduced) :]
-                self._crosses |= any(value.crosses for value in inputs)
         scalars = [
             self.scalar(init, value.dtype) for init, value in zip(inits, inputs, strict=True)
         ]
@@ -148,7 +141,7 @@ class Structured(Maths):
         outer, length, inner = x.shape
         pieces = _pieces_of(length)
         wide = inner >= _WIDE_COLUMNS and x.numel > SMALL_REDUCTION and x.dtype in _FAST_PRODUCTS
-        if wide and length > _WINDOW and length % pieces == 0:
+        if wide and length > WINDOW and length % pieces == 0:
             split = self.reshape(x, (outer * pieces, length // pieces, inner))
             ones = self.full(split.shape[:2], 1, x.dtype)
             sums = self.dot_general(ones, split, ([1], [1]), ([0], [0]), exact=True)

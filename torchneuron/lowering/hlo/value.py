@@ -33,12 +33,10 @@ class Val:
     ``wrapped`` marks a Python number that is an operand; like a number it does not take part in
     type promotion beyond its category. What made a value: ``transposed`` is a transpose's operand and
     permutation, ``reshaped`` a reshape's operand, ``sliced`` a contiguous slice's operand and starts,
-    ``written`` a write to a block. ``crosses``: it is computed from a transposed value, so that its
-    last dimension may not be what lies side by side in memory.
+    ``written`` a write to a block.
     """
 
     __slots__ = (
-        "crosses",
         "dtype",
         "ir",
         "reshaped",
@@ -59,7 +57,6 @@ class Val:
         self.reshaped: Val | None = None
         self.sliced: tuple[Val, tuple[int, ...]] | None = None
         self.written: Write | None = None
-        self.crosses = False
 
     @property
     def ndim(self) -> int:
