@@ -5,8 +5,9 @@
 The samples of PyTorch's op_db are run on the CPU in every dtype that it knows, forward and backward. Every ATen op that
 they reach is run again with its tensors (and its numbers and dtypes) turned into each other dtype: in its functional
 form, and where that is refused in its in-place and ``out=`` forms. What the CPU refuses with a message about dtypes is
-written down, unless it computed the same in any other call. Calls with tensors of no elements say nothing: many kernels
-refuse only when there is something to compute.
+written down, unless it computed the same in any other call. Nor is what CUDA computes by what op_db says of it: code
+that takes one road on a CPU and CUDA's elsewhere must run, as transformers' experts do for a histogram of integers.
+Calls with tensors of no elements say nothing: many kernels refuse only when there is something to compute.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from torchneuron.eager.functional import functional_form, out_arguments
 DTYPES = tuple(refusals.CXX_NAMES)
 # The dtypes whose calls are run again in the others: most ops take one of them.
 _BASES = (torch.float32, torch.int64, torch.complex64)
+_ENTRIES = frozenset(info.aten_name for info in op_db)
 _CALLS_PER_KEY = 2
 _MOST_ELEMENTS = 20_000
 _SECONDS = 30
@@ -57,11 +59,14 @@ class Refusal(NamedTuple):
 
 
 class Evidence:
-    """What the CPU computed and refused so far: keys of functional calls, by op."""
+    """What the CPU computed and refused so far: keys of functional calls, by op; and the dtypes that CUDA
+    computes beyond the CPU, in the op's own entry or, if it has none, in one that reaches it.
+    """
 
     def __init__(self) -> None:
         self.accepted: dict[OpOverload, set[str]] = defaultdict(set)
         self.refused: dict[OpOverload, dict[str, Refusal]] = defaultdict(dict)
+        self.elsewhere: dict[OpOverload, set[torch.dtype]] = defaultdict(set)
 
     def rows(self, op: OpOverload) -> list[Refusal]:
         """The refusals of an op that nothing speaks against.
@@ -71,6 +76,8 @@ class Evidence:
         accepted = {refusals.any_dimensions(key) for key in self.accepted[op]}
         result = {}
         for key, refusal in self.refused[op].items():
+            if refusal.dtype in self.elsewhere[op]:
+                continue
             if refusals.any_dimensions(key) not in accepted:
                 pattern = refusals.any_dimensions(refusal.pattern)
                 result[refusals.any_dimensions(key)] = refusal._replace(pattern=pattern)
@@ -165,10 +172,16 @@ class Recorder(TorchDispatchMode):
     """Collects evidence from every ATen op that runs under it; ``base`` is turned into the other dtypes."""
 
     def __init__(
-        self, evidence: Evidence, base: torch.dtype, calls: Counter[tuple[OpOverload, str]]
+        self,
+        evidence: Evidence,
+        base: torch.dtype,
+        calls: Counter[tuple[OpOverload, str]],
+        info: OpInfo,
     ) -> None:
         super().__init__()
         self.evidence, self.base, self.calls = evidence, base, calls
+        self.entry = info.aten_name
+        self.elsewhere = set(info.supported_dtypes("cuda")) - set(info.supported_dtypes("cpu"))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         values = complete(func, args, kwargs or {})
@@ -180,6 +193,9 @@ class Recorder(TorchDispatchMode):
         ):
             return func(*args, **(kwargs or {}))
         op, values = refusals.functional(func, values)
+        name = op._schema.name.removeprefix("aten::")
+        if name == self.entry or name not in _ENTRIES:
+            self.evidence.elsewhere[op] |= self.elsewhere
         found = refusals.key(op, values)
         count = self.calls[op, found]
         if (
@@ -291,7 +307,7 @@ def observe(
     for dtype in DTYPES:
         if dtype not in info.supported_dtypes("cpu"):
             continue
-        recorder = Recorder(evidence, dtype, calls)
+        recorder = Recorder(evidence, dtype, calls, info)
         differentiable = info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
         samples = iter(info.sample_inputs("cpu", dtype, requires_grad=differentiable))
         for _ in range(count):

@@ -89,6 +89,13 @@ def test_halves_are_computed_where_the_cpu_refuses_them(dtype: torch.dtype) -> N
     assert torch.cdist(*[_ones(DEVICE, dtype)] * 2).cpu().count_nonzero() == 0
 
 
+def test_what_cuda_computes_is_computed() -> None:
+    x = torch.tensor([0, 1, 1, 3], dtype=torch.int32)
+    with pytest.raises(NotImplementedError):
+        torch.histc(x, 4, 0, 3)
+    assert torch.histc(x.to(DEVICE), 4, 0, 3).tolist() == [1, 2, 0, 1]
+
+
 def test_the_table_is_what_the_cpu_does() -> None:
     """A random part of it is observed anew."""
     evidence = Evidence()

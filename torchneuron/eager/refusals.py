@@ -2,8 +2,8 @@
 
 ``refusals.json`` holds what the CPU was seen to refuse; ``make refusals`` writes it anew. A call is looked up by its
 functional form and by all that has a dtype in its arguments: tensors, numbers, dtypes; and by its strings, which choose
-among kernels (a rounding mode, a reduction). What is not in the table runs. No key names float16 or bfloat16: that the
-device has more kernels for them than the CPU is a gain.
+among kernels (a rounding mode, a reduction). What is not in the table runs: what CUDA is known to compute, since code
+chooses by "is it a CPU?", and all in float16 or bfloat16.
 """
 
 import json
