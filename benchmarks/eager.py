@@ -142,8 +142,8 @@ def warm_cases(
                 most_loops=most,
                 settle_peer=held_peer.settle,
             )
+            show(case)
             cases.append(case)
-            show(cases[-1])
     torch.set_num_threads(threads)
     return cases
 

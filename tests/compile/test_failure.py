@@ -7,22 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.compile.unlowered import twice
 from torchneuron.eager.fallback import FallbackWarning
 from torchneuron.lowering.errors import LoweringError
 
 DEVICE = "neuron"
 REASON = "no emitter, decomposition or Torch-MLIR lowering"
-
-
-@torch.library.custom_op("tn_failure::twice", mutates_args=())
-def twice(x: torch.Tensor) -> torch.Tensor:
-    """Has no lowering."""
-    return x * 2
-
-
-@twice.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
 
 
 class Scaled(torch.autograd.Function):

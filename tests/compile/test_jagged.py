@@ -11,6 +11,8 @@ from torch._dynamo.utils import counters
 from torch.nested import nested_tensor, nested_tensor_from_jagged
 from torch.nn import functional as F
 
+from tests.compile.unlowered import twice
+
 DEVICE = "neuron"
 RAGGED = ((3, 5, 2), (4, 1, 7), (1, 1, 1))
 pytestmark = [
@@ -18,16 +20,6 @@ pytestmark = [
     # AOTAutogradCache has no key for them, with any backend.
     pytest.mark.filterwarnings("ignore:NestedTensor does not implement"),
 ]
-
-
-@torch.library.custom_op("test_jagged::twice", mutates_args=())
-def twice(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-
-
-@twice.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
 
 
 class Apply(nn.Module):

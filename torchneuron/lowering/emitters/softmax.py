@@ -92,5 +92,4 @@ def log_softmax_backward(
         return b.full(grad.shape, 0, out.dtype)
     dtype = opmath(grad.dtype)
     g, y = b.convert(grad, dtype), b.convert(output, dtype)
-    total = b.reduce_sum(g, [dim], keepdim=True) if g.ndim else g
-    return finish(b, b.sub(g, b.mul(b.exp(y), total)), out)
+    return finish(b, b.sub(g, b.mul(b.exp(y), _sum(b, g, dim))), out)

@@ -100,8 +100,9 @@ class Core:
         self._lines.append(
             f'{left}"{name}"({args}){body}{dictionary} : ({types}) -> ({result_types})'
         )
-        names = [out] if count == 1 else [f"{out}#{i}" for i in range(count)]
-        return tuple(Val(ir, *result) for ir, result in zip(names, results, strict=True))
+        if count == 1:
+            return (Val(out, *results[0]),)
+        return tuple(Val(f"{out}#{i}", *result) for i, result in enumerate(results))
 
     def op1(
         self,

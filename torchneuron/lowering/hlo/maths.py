@@ -18,6 +18,12 @@ def _is_harmless(divisor: Operand) -> bool:
     return not isinstance(divisor, Val) and divisor not in (0, -1)
 
 
+def _require_order(name: str, x: Val) -> None:
+    """XLA:CPU ends the process where it puts complex constants in order."""
+    if is_complex(x.dtype):
+        raise LoweringError(name, "complex numbers have no order")
+
+
 class Maths(Shape):
     """Elementwise ops."""
 
@@ -45,8 +51,8 @@ class Maths(Shape):
     def binary(self, name: str, x: Operand, y: Operand) -> Val:
         """The StableHLO op ``name`` of two operands."""
         left, right = self.together(x, y)
-        if name in _OF_AN_ORDER and is_complex(left.dtype):
-            raise LoweringError(name, "complex numbers have no order")
+        if name in _OF_AN_ORDER:
+            _require_order(name, left)
         return self.op1(f"stablehlo.{name}", [left, right], left.dtype, left.shape)
 
     def chlo(self, name: str, *operands: Operand) -> Val:
@@ -197,9 +203,8 @@ class Maths(Shape):
     def compare(self, direction: str, x: Operand, y: Operand) -> Val:
         """``direction`` is EQ, NE, LT, LE, GT or GE; with a NaN only NE holds."""
         left, right = self.together(x, y)
-        if direction not in ("EQ", "NE") and is_complex(left.dtype):
-            # XLA:CPU ends the process where it compares such constants.
-            raise LoweringError("compare", "complex numbers have no order")
+        if direction not in ("EQ", "NE"):
+            _require_order("compare", left)
         if left.dtype is torch.bool or is_unsigned(left.dtype):
             kind = "UNSIGNED"
         else:

@@ -36,16 +36,7 @@ class Val:
     ``written`` a write to a block.
     """
 
-    __slots__ = (
-        "dtype",
-        "ir",
-        "reshaped",
-        "shape",
-        "sliced",
-        "transposed",
-        "wrapped",
-        "written",
-    )
+    __slots__ = ("dtype", "ir", "reshaped", "shape", "sliced", "transposed", "wrapped", "written")
 
     def __init__(self, ir: str, dtype: torch.dtype, shape: tuple[int, ...], wrapped: bool = False):
         """``ir`` names a value of that dtype and shape."""
