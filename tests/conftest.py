@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,11 @@ ROOT = Path(__file__).parents[1]
 # Compiled programs are shared by the workers of a run and by later runs: the keys tell whether they
 # still fit. Set before anything imports torch, and inherited by the processes that tests start.
 os.environ.setdefault("TORCHNEURON_CACHE_DIR", str(ROOT / "build" / "test-programs"))
+# PyTorch's own cache of graphs begins empty in each run, for what is told only while a graph is
+# compiled; the run's workers share it.
+if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+    _graphs = tempfile.TemporaryDirectory(prefix="torchneuron-test-graphs-")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = _graphs.name
 
 
 class RunPython(Protocol):
