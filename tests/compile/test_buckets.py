@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -248,17 +249,126 @@ def test_guards_of_the_trace_hold_for_buckets() -> None:
         assert torch.equal(run(x.to(DEVICE)).cpu(), x * factor)
 
 
-def test_training_equals_the_cpu() -> None:
+class Decoder(nn.Module):
+    """A small transformer with learned positions; ``attention`` chooses its mask."""
+
+    def __init__(self, attention: str) -> None:
+        super().__init__()
+        self.attention = attention
+        self.embed, self.place = nn.Embedding(11, 8), nn.Embedding(20, 8)
+        self.norm, self.last = nn.LayerNorm(8), nn.RMSNorm(8)
+        self.qkv, self.head = nn.Linear(8, 24), nn.Linear(8, 11)
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        batch, length = tokens.shape
+        x = self.embed(tokens) + self.place.weight[:length]
+        q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        mask = distances(x) if self.attention == "distances" else None
+        causal = self.attention == "causal"
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+        x = x + y.transpose(1, 2).reshape(batch, length, 8)
+        return F.cross_entropy(self.head(self.last(x)).flatten(0, -2), targets.flatten())
+
+
+class Pictures(nn.Module):
+    """Convolutions, normalised in groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+        )
+        self.head = nn.Linear(36, 5)
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.head(self.layers(x)), targets)
+
+
+def sentences(size: int) -> tuple[Tensor, Tensor]:
+    return torch.randint(11, (2, size)), torch.randint(11, (2, size))
+
+
+def pictures(size: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(size, 3, 8, 8), torch.randint(5, (size,))
+
+
+TRAINED: dict[str, tuple[nn.Module, Any, Callable[[int], tuple[Tensor, Tensor]]]] = {
+    **{kind: (Decoder(kind), {1: [16]}, sentences) for kind in ("causal", "all", "distances")},
+    "pictures": (Pictures(), {0: [8]}, pictures),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_runs_forward_and_backward_in_one_program_each(name: str) -> None:
     torch.manual_seed(0)
-    model, twin = (nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(2))
-    twin.load_state_dict(model.state_dict())
-    run = bucketing(model.to(DEVICE), {0: [4, 8]}, dynamic=True)
-    for size in (3, 5, 7):
-        x = torch.randn(size, 6)
-        run(x.to(DEVICE)).square().mean().backward()
-        twin(x).square().mean().backward()
-    for a, e in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(a.grad.cpu(), e.grad, rtol=1e-4, atol=1e-5)
+    torch.neuron.reset_metrics()
+    twin, buckets, batch = TRAINED[name]
+    model = copy.deepcopy(twin).to(DEVICE)
+    run = bucketing(model, buckets)
+    events: list[Event] = []
+    with listening(events.append):
+        for size in (7, 5, 6, 3):
+            given = batch(size)
+            moved = [x.to(DEVICE) for x in given]
+            for x in moved:
+                torch._dynamo.mark_dynamic(x, next(iter(buckets)))
+            model.zero_grad(), twin.zero_grad()
+            loss, expected = run(*moved), twin(*given)
+            loss.backward(), expected.backward()
+            check(loss, expected)
+            check([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()])
+    assert [event.stage for event in events].count("program") == 2
+    assert padded_calls() == 8
+
+
+GRADIENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: (x.softmax(1) * x).sum(),
+    "log softmax": lambda x: (x.log_softmax(1) * x).sum(1),
+    "mean": lambda x: (x - x.mean(1, keepdim=True)).square().mean(),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "product": lambda x: (x.transpose(1, 2) @ x.exp()).tanh(),
+    "first rows": lambda x: x[:, 1] * x[:, :2].sum(1),
+    "embedded": lambda x: F.embedding(x.argmax(-1), TABLES[0].to(x.device)) @ x.transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_those_of_the_wanted_rows(name: str) -> None:
+    torch.neuron.reset_metrics()
+    run = bucketing(GRADIENTS[name], {1: [16]}, dynamic=True)
+    for size in (3, 5):
+        x = torch.randn(2, size, 6, requires_grad=True)
+        y = x.detach().to(DEVICE).requires_grad_()
+        run(y).sum().backward()
+        GRADIENTS[name](x).sum().backward()
+        check(y.grad, x.grad)
+    assert padded_calls() >= 4
+
+
+def test_training_on_two_padded_dimensions() -> None:
+    torch.neuron.reset_metrics()
+    twin = Decoder("causal")
+    model = copy.deepcopy(twin).to(DEVICE)
+    run = bucketing(model, {0: [4], 1: [16]}, dynamic=True)
+    for sizes in ((3, 7), (2, 5), (3, 5)):
+        given = [torch.randint(11, sizes) for _ in range(2)]
+        model.zero_grad(), twin.zero_grad()
+        run(*(x.to(DEVICE) for x in given)).backward()
+        twin(*given).backward()
+        check([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()])
+    assert padded_calls() == 12
+
+
+def test_positions_end_before_the_bucket() -> None:
+    """There are 11 rows: the bucket of 16 is not for this graph."""
+    torch.neuron.reset_metrics()
+    table = nn.Embedding(11, 6)
+    place = copy.deepcopy(table).to(DEVICE)
+    run = bucketing(lambda x: x + place.weight[: x.shape[1]], dynamic=True)
+    for size, calls in ((5, 1), (9, 1), (7, 2)):
+        x = torch.randn(2, size, 6)
+        check(run(x.to(DEVICE)), x + table.weight[:size])
+        assert padded_calls() == calls
 
 
 # A graph chosen at random, with rows too many and without: the analysis against the ops themselves.

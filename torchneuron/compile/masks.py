@@ -114,9 +114,10 @@ class MaskedGraph:
         """A number made of the real sizes, as an operand of the program."""
         key = (number, dtype)
         if key not in self._reals:
+            symbol, count = self.proof.symbol, len(self.operands)
             last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
             with self.graph.inserting_after(last):
-                found = self._reals[key] = self.graph.placeholder(f"real_{len(self.operands)}")
+                found = self._reals[key] = self.graph.placeholder(f"{symbol}_real_{count}")
             self.operands.append(key)
             with self._example.fake_mode:
                 found.meta["val"] = torch.empty((), dtype=dtype)

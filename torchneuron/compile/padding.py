@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from functools import partial
-from itertools import permutations
+from itertools import islice, permutations
 from typing import Any
 
 import sympy
@@ -35,7 +35,9 @@ from torchneuron.compile.proving import (
     same,
 )
 
-# Orders of more symbols than these are not tried.
+# Stands for the number in an order of a dimension's factors.
+NUMBER = sympy.Symbol("number")
+# More orders than these are not tried.
 _MAX_ORDERS = 6
 
 
@@ -108,11 +110,12 @@ class Proof:
     def _factors(self, size: Any) -> Dim:
         if size == self.symbol or self.symbol not in size.free_symbols:
             return (size,)
-        symbols = [symbol for symbol in self.order if symbol in size.free_symbols]
         number, rest = size.as_coeff_Mul()
-        if sympy.Mul(*symbols) != rest or not number.is_Integer:
+        known = rest.free_symbols if number == 1 else {*rest.free_symbols, NUMBER}
+        factors = [number if one == NUMBER else one for one in self.order if one in known]
+        if sympy.Mul(*factors) != size or not number.is_Integer:
             raise Unproven(f"a dimension of size {size}")
-        return (*symbols, number) if number != 1 else tuple(symbols)
+        return tuple(factors)
 
     # What rules ask for
 
@@ -207,21 +210,17 @@ def prove(graph: fx.Graph, symbol: sympy.Symbol) -> Proof:
 
 
 def _orders(graph: fx.Graph, symbol: sympy.Symbol) -> Iterator[tuple[Any, ...]]:
-    """Orders of the symbols that share a dimension with ``symbol``; first as arguments have them."""
+    """Orders of what shares a dimension with ``symbol``: first symbols as arguments have them."""
     sizes = [
         expression(size)
         for node in graph.find_nodes(op="placeholder")
         if isinstance(node.meta.get("val"), torch.Tensor)
         for size in node.meta["val"].shape
     ]
-    shared = {
-        other for size in sizes if symbol in size.free_symbols for other in size.free_symbols
-    } | {symbol}
+    composite = [size for size in sizes if size != symbol and symbol in size.free_symbols]
+    shared = {symbol, *(other for size in composite for other in size.free_symbols)}
     ordered = list(dict.fromkeys(size for size in sizes if size in shared))
     ordered += sorted(shared.difference(ordered), key=str)
-    if len(ordered) == 1:
-        yield (symbol,)
-        return
-    for count, order in enumerate(permutations(ordered)):
-        if count < _MAX_ORDERS:
-            yield order
+    if any(size.as_coeff_Mul()[0] != 1 for size in composite):
+        ordered.insert(0, NUMBER)
+    yield from islice(permutations(ordered), _MAX_ORDERS)

@@ -107,8 +107,6 @@ def _view(proof: Proof, node: fx.Node) -> Layout:
                 raise Unproven(f"{node.target} to sizes that mix padded rows with others")
             factor = left.pop(0)
             missing = wanted / sympy.prod(taken)
-            if missing.as_numer_denom()[1] != 1:
-                raise Unproven(f"{node.target} to sizes that mix padded rows with others")
             if (inner := _split(factor, missing)) is not None:
                 left.insert(0, inner)
                 factor = missing
@@ -122,7 +120,8 @@ def _split(factor: Any, missing: Any) -> Any:
     inner = factor / missing
     if factor == missing or not factor.free_symbols >= missing.free_symbols:
         return None
-    return inner if inner.as_numer_denom()[1] == 1 else None
+    whole = all(number.as_numer_denom()[1] == 1 for number in (missing, inner))
+    return inner if whole else None
 
 
 @rule("expand")
