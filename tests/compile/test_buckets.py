@@ -131,6 +131,7 @@ MASKED: dict[str, Callable[[Tensor], Any]] = {
     "triangle": lambda x: (x @ x.transpose(1, 2)).tril(-1).sum(-1),
     "the size as a number": lambda x: x / x.shape[1] + x.shape[1] * 2,
     "the size as a result": lambda x: (x * 2, x.shape[1] + 1),
+    "compared with the size": lambda x: (x.argmax(1) * 2 < x.shape[1], x > x.shape[1] - 4),
     "the root of the size": lambda x: x.sum(1) * x.shape[1] ** -0.5,
     "filled with the size": lambda x: (
         x + torch.full((2, x.shape[1], 1), x.shape[1], device=x.device)

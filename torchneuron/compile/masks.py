@@ -29,6 +29,7 @@ Edit = Callable[["MaskedGraph", fx.Node], None]
 Number = tuple[Any, torch.dtype]
 
 _ATEN = torch.ops.aten
+_FILL = _ATEN.masked_fill.Scalar
 
 
 class MaskedGraph:
@@ -85,15 +86,19 @@ class MaskedGraph:
         device: torch.device = self._example.device
         return device
 
-    def masked(self, node: fx.Node, dims: set[int], fill: Fill) -> fx.Node:
+    def masked(self, operand: fx.Node, dims: set[int], fill: Fill) -> fx.Node:
         """A value with ``fill`` in the padded rows of these dimensions."""
-        layout, value = self.proof.of(node), self._copies[node]
+        layout, value = self.proof.of(operand), self._copies[operand]
         for dim in sorted(dims):
             key = (value, dim, fill)
             if key not in self._masked:
                 mask = self.mask(layout[dim], len(layout) - dim - 1)
-                number = _element(fill, value.meta["val"].dtype)
-                self._masked[key] = self.call(_ATEN.masked_fill.Scalar, value, mask, number)
+                said = value.meta["val"]
+                args = (value, mask, _element(fill, said.dtype))
+                node = self._masked[key] = self.graph.call_function(_FILL, args)
+                # Sooner known than by running the operator on what stands for its operands.
+                with self._example.fake_mode:
+                    node.meta["val"] = torch.empty_like(said)
             value = self._masked[key]
         return value
 
@@ -214,6 +219,8 @@ def put_number(graph: MaskedGraph, node: fx.Node, position: int) -> None:
 
 def put_filled(graph: MaskedGraph, node: fx.Node, position: int) -> None:
     """A number made of the real sizes everywhere, in place of one of the padded."""
+    if node.meta["val"].dtype == torch.bool:
+        raise Unproven(f"{node.target} compares the size itself")
     args = [0 if i == position else x for i, x in enumerate(graph.copy(node).args)]
     assert callable(node.target)
     # The number 0 gives the dtype, where no other is named.
@@ -227,7 +234,7 @@ def _real_argument(graph: MaskedGraph, node: fx.Node, position: int) -> fx.Node:
     operand, dtype = node.args[position], node.meta["val"].dtype
     assert isinstance(operand, fx.Node)
     number = expression(operand.meta["val"])
-    if dtype == torch.bool or not (number.is_integer or dtype.is_floating_point):
+    if not (number.is_integer or dtype.is_floating_point):
         raise Unproven(f"{node.target} computes with a number made of the size")
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     return graph.real(number, torch.int64 if number.is_integer else wide)
@@ -258,6 +265,6 @@ def put_bias(graph: MaskedGraph, node: fx.Node, bias: fx.Node | None, keys: Dim)
         dtype = query.meta["val"].dtype
         none = graph.call(_ATEN.zeros.default, [1, size], dtype=dtype, device=graph.device)
         hidden = graph.mask(keys, 0)
-        masked = graph.call(_ATEN.masked_fill.Scalar, none, hidden, float("-inf"))
+        masked = graph.call(_FILL, none, hidden, float("-inf"))
     copy = graph.copy(node)
     copy.args = (*copy.args[:3], masked, *copy.args[4:])
