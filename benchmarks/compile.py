@@ -15,7 +15,8 @@ Groups:
     lengths    the GPT over ten lengths, another at every step, in a process of its own with
                `dynamic=True`, from the first call on; the peer is the same with a trace for each
                length; with empty caches, with the programs known, and the steps after the first
-               of the latter, which is the one that traces
+               of the latter, which is the one that traces; the same with lengths padded to one
+               bucket
     overhead   one call of a compiled graph below TorchDynamo's guards, by its number of arguments
 """
 
@@ -171,7 +172,15 @@ def import_compiler(device: str) -> None:
         torch._dynamo.reset()
 
 
-def lengths_loop(dynamic: bool, device: str, seed: int) -> dict[str, Any]:
+# Ways to compile for lengths that vary: the peer's, and ours.
+LENGTHS_OPTIONS: dict[str, dict[str, Any]] = {
+    "static": {"dynamic": False},
+    "dynamic": {"dynamic": True},
+    "bucket": {"dynamic": True, "options": {"buckets": {1: [models.LENGTH]}}},
+}
+
+
+def lengths_loop(kind: str, device: str, seed: int) -> dict[str, Any]:
     """Time a loop over ten lengths, another at every step, from the first call to the last result."""
     import_compiler(device)
     torch._dynamo.config.recompile_limit = 2 * LENGTHS_COUNT
@@ -180,7 +189,7 @@ def lengths_loop(dynamic: bool, device: str, seed: int) -> dict[str, Any]:
     model = models.GPT(models.WIDTH, models.LAYERS, models.HEADS, models.LENGTH).to(device)
     lengths = [models.LENGTH - 3 * i for i in range(LENGTHS_COUNT)]
     batches = [torch.randint(models.VOCABULARY, (models.BATCH, n)).to(device) for n in lengths]
-    run = torch.compile(model, backend=device, dynamic=dynamic)
+    run = torch.compile(model, backend=device, **LENGTHS_OPTIONS[kind])
     settle()
     started = time.perf_counter()
     ended = []
@@ -193,9 +202,11 @@ def lengths_loop(dynamic: bool, device: str, seed: int) -> dict[str, Any]:
 
 
 def lengths_cases(options: argparse.Namespace) -> list[Case]:
-    """Compare one symbolic trace with a trace for each length, without and with known programs."""
+    """Compare one symbolic trace, with programs for each length or one for all, with a trace for each
+    length, without and with known programs.
+    """
     times = {}
-    for kind in ("dynamic", "static"):
+    for kind in LENGTHS_OPTIONS:
         with tempfile.TemporaryDirectory(prefix="torchneuron-compile-") as caches:
             for known in ("empty caches", "known programs"):
                 outcome = child(
@@ -204,10 +215,11 @@ def lengths_cases(options: argparse.Namespace) -> list[Case]:
                 times[known, kind] = outcome["seconds"]
             times["later steps", kind] = outcome["later"]
     cases = []
-    for known in ("empty caches", "known programs", "later steps"):
-        ours, peer = times[known, "dynamic"], times[known, "static"]
-        cases.append(Case(known, LENGTHS, ours, peer, ours / peer))
-        show(cases[-1])
+    for kind, suffix in (("dynamic", ""), ("bucket", ", a bucket")):
+        for known in ("empty caches", "known programs", "later steps"):
+            ours, peer = times[known, kind], times[known, "static"]
+            cases.append(Case(known + suffix, LENGTHS, ours, peer, ours / peer))
+            show(cases[-1])
     return cases
 
 
@@ -294,7 +306,7 @@ def main() -> int:
         return 0
 
     if options.lengths:
-        print(json.dumps(lengths_loop(options.lengths == "dynamic", options.device, options.seed)))
+        print(json.dumps(lengths_loop(options.lengths, options.device, options.seed)))
         return 0
 
     groups = options.groups.split(",")

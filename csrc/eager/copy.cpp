@@ -8,6 +8,9 @@
 #include <ATen/ops/neg.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/PyInterpreter.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
 
 #include "eager/kernel.h"
 #include "runtime/device.h"
@@ -145,6 +148,12 @@ at::Tensor to_host(const at::Tensor& source) {
   }
   runtime::check_in_bounds(*plain.unsafeGetTensorImpl(), handle, extent);
   const ValuePtr value = handle.value_or_undefined(plain.scalar_type());
+  // PyTorch's storages copy with the GIL held, and what makes the value may wait for a thread that
+  // needs it.
+  std::optional<py::gil_scoped_release> released;
+  if (PyGILState_Check() != 0) {
+    released.emplace();
+  }
   const Value::State state = runtime::demand(*value);
   if (state == Value::State::kFailed) {
     runtime::raise(*value->failure());

@@ -1,6 +1,7 @@
 #include "runtime/allocator.h"
 
 #include <c10/util/Exception.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
@@ -106,6 +107,9 @@ class Ledger {
     each_count([](c10::CachingAllocator::Stat& stat) { stat.reset_peak(); });
     each_size([](c10::CachingAllocator::Stat& stat) { stat.reset_peak(); });
   }
+  // Keeps all threads out, while the process is forked.
+  void lock() noexcept { lock_.lock(); }
+  void unlock() noexcept { lock_.unlock(); }
 
  private:
   static constexpr size_t kAggregate = static_cast<size_t>(StatType::AGGREGATE);
@@ -130,10 +134,26 @@ class Ledger {
   StorageHandle* handles_ = nullptr;
 };
 
-Ledger& ledger(c10::DeviceIndex device) {
-  static auto* const ledgers =
-      new std::array<Ledger, Runtime::kMaxDevices>();  // NOLINT: outlives all
-  return (*ledgers)[static_cast<size_t>(device)];
+using Ledgers = std::array<Ledger, Runtime::kMaxDevices>;
+
+Ledgers& ledgers() {
+  static auto* const all = new Ledgers();  // NOLINT: outlives all
+  return *all;
+}
+
+Ledger& ledger(c10::DeviceIndex device) { return ledgers()[static_cast<size_t>(device)]; }
+
+// A forked child frees the tensors that it inherits. Without this it would wait for ever for
+// another thread that was in a ledger at the time of the fork, and that it has not got.
+void lock_ledgers() {
+  for (Ledger& one : ledgers()) {
+    one.lock();
+  }
+}
+void unlock_ledgers() {
+  for (Ledger& one : ledgers()) {
+    one.unlock();
+  }
 }
 
 [[noreturn]] void raise_out_of_memory(size_t nbytes, c10::DeviceIndex device, size_t limit) {
@@ -192,7 +212,10 @@ NeuronAllocator& allocator_instance() {
 }
 
 struct Registration {
-  Registration() { c10::SetAllocator(c10::DeviceType::PrivateUse1, &allocator_instance()); }
+  Registration() {
+    c10::SetAllocator(c10::DeviceType::PrivateUse1, &allocator_instance());
+    pthread_atfork(lock_ledgers, unlock_ledgers, unlock_ledgers);
+  }
 } g_registration;
 
 }  // namespace

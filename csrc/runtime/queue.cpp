@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 #include "runtime/device.h"
 #include "runtime/dtype.h"
@@ -39,6 +38,14 @@ void wait_for(const pjrt::Event& event) {
   }
 }
 
+// Programs of a stream end in their order: to wait for the last one first is to sleep once.
+template <typename Iterator>
+void wait_for_all(Iterator begin, Iterator end) {
+  while (end != begin) {
+    wait_for((--end)->done);
+  }
+}
+
 // PJRT's code for an exhausted resource (absl's canonical code space).
 constexpr int kResourceExhausted = 8;
 
@@ -49,8 +56,7 @@ LaunchQueue::LaunchQueue(std::shared_ptr<pjrt::Client> client, int ordinal,
     : client_(std::move(client)),
       ordinal_(ordinal),
       ring_(kCapacity),
-      bytes_in_flight_(client_->is_cpu() ? kBytesInFlightOnHost
-                                         : std::numeric_limits<size_t>::max()),
+      in_flight_(client_->is_cpu() ? kInFlightOnHost : kInFlight),
       lookahead_(make_lookahead(*this, ordinal)) {
   thread_ = std::thread([this] {
     c10::setThreadName("neuron-launch");
@@ -297,11 +303,14 @@ void LaunchQueue::make_room(std::deque<Running>& running, size_t bytes) {
   for (const Running& program : running) {
     bytes += program.bytes;
   }
-  while (!running.empty() && (running.size() >= kInFlight || bytes > bytes_in_flight_)) {
-    wait_for(running.front().done);
-    bytes -= running.front().bytes;
-    running.pop_front();
+  const size_t small = running.size() < kSmallInFlight ? kSmallInFlight : kSmallInFlight / 4;
+  size_t over = 0;
+  while (running.size() - over >= (bytes > kSmallBytes ? in_flight_ : small)) {
+    bytes -= running[over++].bytes;
   }
+  const auto end = running.begin() + static_cast<std::ptrdiff_t>(over);
+  wait_for_all(running.begin(), end);
+  running.erase(running.begin(), end);
 }
 
 void LaunchQueue::record(Task& task) {
@@ -316,9 +325,7 @@ void LaunchQueue::drain(c10::StreamId wanted) {
     if (wanted >= 0 && stream != wanted) {
       continue;
     }
-    for (const Running& program : running) {
-      wait_for(program.done);
-    }
+    wait_for_all(running.begin(), running.end());
     running.clear();
   }
 }

@@ -57,12 +57,16 @@ class LaunchQueue final : public TaskRunner {
  private:
   static constexpr size_t kCapacity = 4096;
   // Programs of a stream that may be running at once: more would not run faster, and their results
-  // would take memory without bound.
+  // would take memory without bound. Small ones may be many: when those are too many the thread
+  // sleeps until most are done, since to be woken for each would take longer than they do.
   static constexpr size_t kInFlight = 8;
+  static constexpr size_t kSmallInFlight = 32;
+  // What small programs touch all together.
+  static constexpr size_t kSmallBytes = size_t{1} << 20;
   // On the host's CPU large programs run one at a time: each uses all cores anyway, and the memory
   // that one frees is still in the caches when the next one asks for it. Two at once spread over
   // memory instead, and take twice as long.
-  static constexpr size_t kBytesInFlightOnHost = size_t{1} << 20;
+  static constexpr size_t kInFlightOnHost = 1;
 
   struct Running {
     pjrt::Event done;
@@ -101,7 +105,7 @@ class LaunchQueue final : public TaskRunner {
   std::condition_variable work_;
   std::condition_variable room_;
   std::atomic<uint32_t> waiting_for_room_{0};
-  size_t bytes_in_flight_;
+  size_t in_flight_;  // how many that are not small
   // Launched programs of each stream, oldest first; only the launch thread touches them.
   std::unordered_map<c10::StreamId, std::deque<Running>> running_;
   std::vector<PJRT_Buffer*> arguments_;

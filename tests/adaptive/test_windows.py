@@ -355,6 +355,12 @@ def test_a_killed_worker_costs_the_window_only(run_adaptive: RunPython) -> None:
     assert f"ended with {-signal.SIGKILL}" in output
 
 
+def test_a_storage_is_read_while_a_window_waits_for_python(run_adaptive: RunPython) -> None:
+    """PyTorch copies storages with the GIL held."""
+    script = LOOP.replace(".sum().item()", ".untyped_storage().cpu().nbytes()")
+    assert run_adaptive(script, timeout=60).stdout.startswith("52 ")
+
+
 IDLE_DEATHS = (
     """
 import threading, torch

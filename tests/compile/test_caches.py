@@ -100,6 +100,39 @@ def test_a_second_process_traces_lowers_and_compiles_nothing(tmp_path: Path) -> 
     assert same_numbers(first, second)
 
 
+BUCKETS = """
+import json, torch
+from torch import nn
+from torch._dynamo.utils import counters
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 8), nn.Softmax(1), nn.Linear(8, 2)).to("neuron")
+run = torch.compile(model, backend="neuron", dynamic=True, options={"buckets": {1: [8]}})
+sums = []
+for n in (3, 5, 9):
+    loss = run(torch.rand(2, n, 6).to("neuron")).square().mean()
+    loss.backward()
+    sums.append(loss.item())
+metrics = torch.neuron.metrics()
+graphs = [e for e in metrics["compile_events"] if e["op"].startswith("graph")]
+print(json.dumps({
+    "sums": sums, "gradient": model[0].weight.grad.sum().item(), "padded": metrics["padded_calls"],
+    "compiled": sum(e["origin"] == "compiled" for e in graphs), "graphs": len(graphs),
+    "aot": dict(counters["aot_autograd"]),
+}))
+"""
+
+
+def test_padded_graphs_are_kept(tmp_path: Path) -> None:
+    first, second = (outcome(run(tmp_path, script=BUCKETS)) for _ in range(2))
+    assert first["aot"]["autograd_cache_saved"] == second["aot"]["autograd_cache_hit"] == 1
+    assert first["padded"] == second["padded"] == 4
+    # Two of a bucket, two of the size that is larger.
+    assert first["graphs"] == second["graphs"] == first["compiled"] == 4
+    assert second["compiled"] == 0
+    assert [second[k] for k in ("sums", "gradient")] == [first[k] for k in ("sums", "gradient")]
+
+
 def test_artifacts_carry_programs_to_another_machine(tmp_path: Path) -> None:
     file = str(tmp_path / "artifacts")
     first = outcome(run(tmp_path / "here", "save", file))

@@ -106,3 +106,36 @@ print("both")
     done = run_python(script)
     assert done.stdout == "both\n"
     assert done.stderr == ""
+
+
+CHURN = """
+import os, signal, threading, torch
+kept = [torch.empty(4, device="neuron") for _ in range(2000)]
+ended = threading.Event()
+
+def churn():
+    while not ended.is_set():
+        for _ in range(100):
+            torch.empty(4, device="neuron")
+
+threads = [threading.Thread(target=churn) for _ in range(2)]
+for thread in threads:
+    thread.start()
+children = []
+for _ in range(200):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a child that hangs is killed
+        kept.clear()
+        os._exit(0)
+    children.append(child)
+statuses = {os.waitpid(child, 0)[1] for child in children}
+ended.set()
+for thread in threads:
+    thread.join()
+print(statuses)
+"""
+
+
+def test_a_child_may_free_what_another_thread_was_about_to(run_python: RunPython) -> None:
+    assert run_python(CHURN).stdout == "{0}\n"

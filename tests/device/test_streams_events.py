@@ -215,3 +215,18 @@ def test_record_stream() -> None:
     x.record_stream(side)
     del x
     assert y.sum().item() == 32
+
+
+def test_small_and_large_programs_in_turn() -> None:
+    """More programs than may run at once, of which fewer may where some are large."""
+    with torch.neuron.eager_mode("strict"):
+        small = torch.zeros(4096, device="neuron")
+        large = torch.zeros(1 << 20, device="neuron")
+        kept = []
+        for step in range(300):
+            small = small + 1
+            kept.append(small)
+            if step % 50 == 49:
+                large = large + small[0]
+    assert torch.equal(torch.stack(kept).cpu()[:, 0], torch.arange(1.0, 301.0))
+    assert torch.equal(large.cpu(), torch.full((1 << 20,), 1050.0))

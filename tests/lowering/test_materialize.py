@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from tests.lowering.harness import Call, call, check_ops
+from torchneuron.lowering import mlir
 from torchneuron.lowering.builder import Builder, Val
+from torchneuron.lowering.window import Stretch, fuse
 
 aten = torch.ops.aten
 F32, BF16 = torch.float32, torch.bfloat16
@@ -24,6 +26,43 @@ def test_large_values_pass_a_call_that_xla_may_not_inline() -> None:
         assert again.ir == kept.ir == b.kept(Val(f"%x{number}", dtype, shape)).ir
     assert b.body_text().count("func.call") == 3
     assert sorted(b.functions) == ["kept_complex64_5600", "kept_float32_80_70"]
+
+
+def _module(x: Val, body: str, result: str, *functions: str) -> bytes:
+    main = f'{body}\n"func.return"({result}) : ({x.type}) -> ()'
+    text = f"func.func public @main(%x: {x.type}) -> {x.type} {{\n{main}\n}}\n"
+    return mlir.build(text + "\n".join(functions)).artifact
+
+
+def _shaped(x: Val, operation: str) -> bytes:
+    """A program that computes in a function of its own, as those of large storages do."""
+    inner = (
+        f"func.func private @shaped(%x: {x.type}) -> {x.type} {{\n"
+        f'%y = "stablehlo.{operation}"(%x) : ({x.type}) -> {x.type}\n'
+        f'"func.return"(%y) : ({x.type}) -> ()\n}}'
+    )
+    attributes = '{callee = @shaped, mhlo.frontend_attributes = {inlineable = "false"}}'
+    return _module(x, f'%y = "func.call"(%x) {attributes} : ({x.type}) -> {x.type}', "%y", inner)
+
+
+def test_windows_keep_what_their_programs_keep_and_inline_the_rest() -> None:
+    b, x = Builder(), Val("%x", F32, (80, 70))
+    kept = b.materialize(b.exp(x))
+    modules = (_module(x, b.body_text(), kept.ir, *b.functions.values()), _shaped(x, "log"))
+    steps = ((0, ((-1, 0),)), (1, ((0, 0),)), (0, ((1, 0),)))
+    window = mlir.function(fuse(Stretch(modules, steps, 1, ((2, 0),))).module, "window")
+    assert len(re.findall(r"call @\S*kept_float32_80_70\(", window.text)) == 2
+    assert "shaped" not in window.text
+    assert "stablehlo.log" in window.text
+
+
+def test_what_xla_would_simplify_is_seen_through_calls() -> None:
+    x = Val("%x", F32, (80, 70))
+    modules = (_shaped(x, "exponential"), _shaped(x, "log"))
+    for first, barred in ((0, True), (1, False)):
+        steps = ((first, ((-1, 0),)), (1, ((0, 0),)))
+        window = mlir.function(fuse(Stretch(modules, steps, 1, ((1, 0),))).module, "window")
+        assert ("optimization_barrier" in window.text) is barred
 
 
 def test_convolutions_have_the_channels_last_also_within_regions() -> None:

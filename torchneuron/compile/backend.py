@@ -12,7 +12,7 @@ from torch._functorch import config as functorch_config
 
 from torchneuron.compile import cached, device_interface, failure, floats, higher_order
 from torchneuron.compile.alone import take_apart
-from torchneuron.compile.bucketed import bucketed
+from torchneuron.compile.bucketed import Chosen, bucketed
 from torchneuron.compile.compiled import CompiledGraph
 from torchneuron.compile.frozen import freeze, static_arguments
 from torchneuron.compile.options import Options, parse
@@ -44,8 +44,9 @@ def neuron(
     chosen = parse(mode, options)
     example_inputs = floats.specialize(gm, example_inputs)
     device_interface.register()
+    padded: Chosen = {}
     compilers: dict[str, Any] = {
-        name: cached.keeping(partial(_compile, kind=kind, options=chosen))
+        name: cached.keeping(partial(_compile, kind=kind, options=chosen, padded=padded))
         for name, kind in (
             ("fw_compiler", "forward"),
             ("bw_compiler", "backward"),
@@ -65,20 +66,27 @@ def neuron(
 
 
 def _compile(
-    gm: fx.GraphModule, example_inputs: Sequence[Any] = (), *, kind: str, options: Options
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any] = (),
+    *,
+    kind: str,
+    options: Options,
+    padded: Chosen,
 ) -> Callable[..., Any]:
     if options.freeze and kind == "inference":
         whole = replace(options, freeze=False)
-        compile_half = partial(_compile, kind=kind, options=whole)
+        compile_half = partial(_compile, kind=kind, options=whole, padded=padded)
         if frozen := freeze(gm, static_arguments(), compile_half):
             return frozen
     if alone := take_apart(gm, options):
-        compile_piece = partial(_compile_whole, kind=kind, options=options)
+        compile_piece = partial(_compile_whole, kind=kind, options=options, padded=padded)
         return SegmentedGraph(gm, kind, alone, compile_piece)
-    return _compile_whole(gm, kind=kind, options=options)
+    return _compile_whole(gm, kind=kind, options=options, padded=padded)
 
 
-def _compile_whole(gm: fx.GraphModule, *, kind: str, options: Options) -> Callable[..., Any]:
+def _compile_whole(
+    gm: fx.GraphModule, *, kind: str, options: Options, padded: Chosen
+) -> Callable[..., Any]:
     try:
         compiled = CompiledGraph(gm, kind, options)
     except LoweringError as error:
@@ -90,6 +98,5 @@ def _compile_whole(gm: fx.GraphModule, *, kind: str, options: Options) -> Callab
         # Tensors that the user keeps on the CPU stay there.
         return gm.forward
     if options.buckets and compiled.captured.symbolic:
-        run = bucketed(compiled.name, compiled.runner, gm, compiled.captured, options.buckets)
-        return run if run is not compiled.runner else compiled
+        return bucketed(compiled, gm, kind, options, padded)
     return compiled

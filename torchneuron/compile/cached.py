@@ -17,6 +17,7 @@ from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
 
+from torchneuron.compile.bucketed import BucketedGraph, SavedBuckets
 from torchneuron.compile.compiled import CompiledGraph, SavedGraph
 from torchneuron.compile.options import Options
 from torchneuron.program.key import digest
@@ -32,7 +33,7 @@ class CompiledCode(OutputCode):
         """``run`` takes one list, or the arguments themselves if it has no ``_boxed_call``."""
         super().__init__()
         self._boxed_call = True
-        self._saved: SavedGraph | None = None
+        self._saved: SavedGraph | SavedBuckets | None = None
         self._use(run)
 
     def _use(self, run: Callable[..., Any] | None) -> None:
@@ -47,8 +48,8 @@ class CompiledCode(OutputCode):
 
     def prepare_for_serialization(self) -> None:
         """Become what pickle can keep."""
-        if not isinstance(self._run, CompiledGraph):
-            raise BypassAOTAutogradCache("a graph that is no single program is not kept")
+        if not isinstance(self._run, (CompiledGraph, BucketedGraph)):
+            raise BypassAOTAutogradCache("a graph that is cut into programs is not kept")
         self._saved = self._run.save()
         self._use(None)
 
@@ -56,7 +57,7 @@ class CompiledCode(OutputCode):
         """Become a callable again."""
         if self._run is None:
             assert self._saved is not None
-            self._use(CompiledGraph.restore(self._saved))
+            self._use(self._saved.restore())
 
 
 def keeping(compile: Compile) -> SerializableAOTDispatchCompiler:

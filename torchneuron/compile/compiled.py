@@ -60,6 +60,10 @@ class SavedGraph:
             raise RuntimeError("the graph was kept by another version of torchneuron")
         self.__dict__.update(state)
 
+    def restore(self) -> CompiledGraph:
+        """The graph; its nodes are read when a program must be lowered."""
+        return CompiledGraph.restore(self)
+
 
 class CompiledGraph:
     """One graph of AOTAutograd's: forward, backward or inference.

@@ -26,6 +26,8 @@ func.func @main(%a: !torch.vtensor<[1],f32>) -> !torch.vtensor<[1],f32> {
 }
 """
 
+# The names of functions that keep a value in memory begin so, see `materialize`.
+KEPT = "kept"
 _INLINE_PIPELINE = "builtin.module(inline,symbol-dce)"
 
 # An MLIR context is not safe against two threads.
@@ -58,6 +60,28 @@ class _Toolchain:
             for pipeline in pipelines:
                 self._pass_manager.parse(pipeline).run(module.operation)
             return module
+
+    def inline(self, module: Any) -> None:
+        """Put what is called in place of the calls, but for those that keep a value in memory."""
+        kept: list[Any] = []
+
+        def collect(operation: Any) -> Any:
+            if operation.name == "func.call":
+                callee = self._ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
+                if callee.rpartition(".")[2].startswith(KEPT):
+                    kept.append(operation)
+            return self._ir.WalkResult.ADVANCE
+
+        with self._context, self._ir.Location.unknown():
+            module.operation.walk(collect)
+            for call in kept:
+                call.attributes["no_inline"] = self._ir.UnitAttr.get()
+            self._pass_manager.parse(_INLINE_PIPELINE).run(module.operation)
+            # The artifact has no place for the mark.
+            kept.clear()
+            module.operation.walk(collect)
+            for call in kept:
+                del call.attributes["no_inline"]
 
     def deserialize(self, artifact: bytes) -> Any:
         with self._context, self._ir.Location.unknown():
@@ -156,8 +180,8 @@ def function(artifact: bytes, name: str) -> Function:
         tools = _toolchain()
         ir = tools._ir
         module = tools.deserialize(artifact)
+        tools.inline(module)
         with tools._context, ir.Location.unknown():
-            texts = []
             for operation in module.body.operations:
                 symbol = ir.StringAttr(operation.attributes["sym_name"]).value
                 renamed = name if symbol == "main" else f"{name}.{symbol}"
@@ -214,7 +238,9 @@ def _aliases(ir: Any, operation: Any) -> dict[int, int]:
 
 
 def inline(text: str) -> Built:
-    """A module whose ``main`` calls the others: ``main`` alone."""
+    """A module whose ``main`` calls the others: ``main`` alone, and what keeps values in memory."""
     with _lock:
         tools = _toolchain()
-        return tools.build(tools.parse_and_run(text, [_INLINE_PIPELINE]))
+        module = tools.parse_and_run(text, [])
+        tools.inline(module)
+        return tools.build(module)

@@ -13,6 +13,7 @@ from torchneuron.lowering.hlo.core import Body, Number, Result
 from torchneuron.lowering.hlo.maths import Maths
 from torchneuron.lowering.hlo.shape import i64_array
 from torchneuron.lowering.hlo.value import Val
+from torchneuron.lowering.mlir import KEPT
 from torchneuron.lowering.rows import SMALL_REDUCTION, WINDOW
 
 Pairs = Sequence[tuple[int, int]]
@@ -507,7 +508,7 @@ class Structured(Maths):
         known = self.kept(x)
         if x.numel <= SMALL_REDUCTION or known is not x:
             return known
-        name = "_".join(["kept", str(x.dtype).removeprefix("torch."), *map(str, x.shape)])
+        name = "_".join([KEPT, str(x.dtype).removeprefix("torch."), *map(str, x.shape)])
         self.functions[name] = (
             f"func.func private @{name}(%x: {x.type}) -> {x.type} {{\n"
             f'"func.return"(%x) : ({x.type}) -> ()\n}}'
