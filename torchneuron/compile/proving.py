@@ -10,6 +10,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from torchneuron.compile.captured import SYMBOLIC
+
 if TYPE_CHECKING:
     from torchneuron.compile.padding import Proof
 
@@ -44,7 +46,7 @@ def name_of(node: fx.Node) -> str:
 
 def is_symbolic(value: Any) -> bool:
     """Whether a number is one that only a call tells."""
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return isinstance(value, SYMBOLIC)
 
 
 def expression(size: Any) -> Any:
