@@ -6,7 +6,7 @@ else runs at its own size. Arguments are padded with zeros, results are cut back
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from torchneuron.compile.masks import MaskedGraph
 from torchneuron.compile.options import Buckets, Options
 from torchneuron.compile.options import Sizes as BucketSizes
 from torchneuron.compile.padding import prove
-from torchneuron.compile.proving import Unproven
+from torchneuron.compile.proving import Layout, Unproven
 from torchneuron.compile.regrown import Sizes, cut, evaluate, grown, placed
 from torchneuron.program.metrics import METRICS
 
@@ -84,40 +84,43 @@ class BucketedGraph:
         return [_result(result, outputs, kept, sizes) for result in self._plan.results]
 
     def _grow(self, args: Sequence[Any], sizes: Sizes, larger: Sizes) -> list[Any]:
-        given, now, changed = list(args), dict(sizes), set()
-        for padding in self._plan.paddings:
-            symbol = padding.symbol
-            if larger[symbol] != now[symbol]:
+        plan = self._plan
+        for padding in plan.paddings:
+            if larger[padding.symbol] != sizes[padding.symbol]:
                 METRICS.add("padded_calls")
-                for place, layout in padding.arguments:
-                    to = int(larger[symbol])
-                    given[place] = grown(given[place], layout, symbol, now, to)
-                    changed.add(place)
-                now[symbol] = larger[symbol]
-        for place in changed:
-            # As the graph was told that they lie, so that all sizes have one program.
-            strides = [evaluate(stride, larger) for stride in self._plan.laid[place]]
-            given[place] = placed(given[place], strides, args[place].device)
-        for place, number in self._plan.numbers:
+        where = [(padding.symbol, padding.arguments) for padding in plan.paddings]
+        # As the graph was told that they lie, so that all sizes have one program.
+        given = _resized(args, where, grown, sizes, larger, plan.laid)
+        for place, number in plan.numbers:
             given[place] = evaluate(number, larger)
-        reals = [(evaluate(number, sizes), dtype) for number, dtype in self._plan.operands]
+        reals = [(evaluate(number, sizes), dtype) for number, dtype in plan.operands]
         return given + [torch.tensor(number, dtype=dtype) for number, dtype in reals]
 
-    def _cut(self, outputs: list[Any], sizes: Sizes, larger: Sizes) -> list[Any]:
-        now, devices = dict(larger), [output.device for output in outputs]
-        outputs, changed = list(outputs), set()
-        for padding in reversed(self._plan.paddings):
-            symbol = padding.symbol
-            if larger[symbol] != sizes[symbol]:
-                for place, layout in padding.outputs:
-                    to = int(sizes[symbol])
-                    outputs[place] = cut(outputs[place], layout, symbol, now, to)
-                    changed.add(place)
-                now[symbol] = sizes[symbol]
-        for place in changed:
-            strides = [evaluate(stride, sizes) for stride in self._plan.strides[place]]
-            outputs[place] = placed(outputs[place], strides, devices[place])
-        return outputs
+    def _cut(self, outputs: Sequence[Any], sizes: Sizes, larger: Sizes) -> list[Any]:
+        where = [(padding.symbol, padding.outputs) for padding in reversed(self._plan.paddings)]
+        return _resized(outputs, where, cut, larger, sizes, dict(enumerate(self._plan.strides)))
+
+
+def _resized(
+    tensors: Sequence[Any],
+    where: Sequence[tuple[sympy.Symbol, Sequence[tuple[int, Layout]]]],
+    resize: Callable[[torch.Tensor, Layout, Any, Sizes, int], torch.Tensor],
+    sizes: Sizes,
+    wanted: Sizes,
+    strides: Mapping[int, Sequence[Any]],
+) -> list[Any]:
+    """Tensors of some sizes as those of others, one symbol after the other, with the strides there."""
+    found, now, changed = list(tensors), dict(sizes), set()
+    for symbol, places in where:
+        if wanted[symbol] != now[symbol]:
+            for place, layout in places:
+                found[place] = resize(found[place], layout, symbol, now, int(wanted[symbol]))
+                changed.add(place)
+            now[symbol] = wanted[symbol]
+    for place in changed:
+        laid = [evaluate(stride, wanted) for stride in strides[place]]
+        found[place] = placed(found[place], laid, tensors[place].device)
+    return found
 
 
 def _result(
